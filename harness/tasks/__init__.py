@@ -1,0 +1,1 @@
+"""What a model is trained on, one file a task, found by file name."""
