@@ -70,12 +70,16 @@ class ScoreMixer(TokenMixer):
         self.out = ops.linear(d_model, d_model)
 
     @abstractmethod
-    def attention(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
+    def attention(self, q_BHTK: Tensor, k_BHSK: Tensor, *gates: Tensor) -> Tensor:
         """A_BHTS of the last T of S positions: row t sees keys s <= t + S - T."""
 
-    def mix(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor) -> Tensor:
+    def mix(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, *gates: Tensor) -> Tensor:
         """y_BHTV; the queries are the last T of the S positions."""
-        return self.attention(q_BHTK, k_BHSK) @ v_BHSV
+        return self.attention(q_BHTK, k_BHSK, *gates) @ v_BHSV
+
+    def gates(self, x_BTD: Tensor) -> tuple[Tensor, ...]:
+        """What `attention` and `mix` need of the query tokens beside q, such as a gate_BHT; nothing here."""
+        return ()
 
     def project(self, x_BTD: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """q, k, v of tokens that stand at positions start, start + 1, …"""
@@ -85,20 +89,22 @@ class ScoreMixer(TokenMixer):
         return q_BHTK, k_BHTK, v_BHTV
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.out(ops.merge_heads(self.mix(*self.project(x_BTD))))
+        return self.out(ops.merge_heads(self.mix(*self.project(x_BTD), *self.gates(x_BTD))))
 
     def prefill(self, x_BTD: Tensor) -> tuple[Tensor, Cache]:
         q_BHTK, k_BHTK, v_BHTV = self.project(x_BTD)
-        return self.out(ops.merge_heads(self.mix(q_BHTK, k_BHTK, v_BHTV))), Cache(k_BHTK, v_BHTV)
+        y_BHTV = self.mix(q_BHTK, k_BHTK, v_BHTV, *self.gates(x_BTD))
+        return self.out(ops.merge_heads(y_BHTV)), Cache(k_BHTK, v_BHTV)
 
     def step(self, x_BD: Tensor, state: Cache) -> tuple[Tensor, Cache]:
-        q_BH1K, k_BH1K, v_BH1V = self.project(x_BD[:, None], start=state.k_BHSK.shape[2])
+        x_B1D = x_BD[:, None]
+        q_BH1K, k_BH1K, v_BH1V = self.project(x_B1D, start=state.k_BHSK.shape[2])
         cache = Cache(torch.cat([state.k_BHSK, k_BH1K], dim=2), torch.cat([state.v_BHSV, v_BH1V], dim=2))
-        return self.out(ops.merge_heads(self.mix(q_BH1K, *cache)))[:, 0], cache
+        return self.out(ops.merge_heads(self.mix(q_BH1K, *cache, *self.gates(x_B1D))))[:, 0], cache
 
-    def weights(self, x_BTD: Tensor) -> Tensor:
+    def weights(self, x_BTD: Tensor) -> Tensor | None:
         q_BHTK, k_BHTK, _ = self.project(x_BTD)
-        return self.attention(q_BHTK, k_BHTK)
+        return self.attention(q_BHTK, k_BHTK, *self.gates(x_BTD))
 
 
 class RecurrentMixer(TokenMixer):
