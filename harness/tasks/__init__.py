@@ -1,1 +1,95 @@
-"""What a model is trained on, one file a task, found by file name."""
+"""What a model is trained on, one file a task, found by file name.
+
+A task module exports `Settings`, everything a profile says about training on it, and `Task(settings, seed, data)`:
+
+    Task.vocab           size of the vocabulary
+    Task.batch(step)     (inputs_BT, targets_BT), int64 arrays; a target of IGNORE is not scored. A pure function of
+                         (seed, step), so that a resumed run sees what it would have seen; the same for every mechanism
+    Task.held_out()      batches of (inputs_BT, targets_BT, bytes of text they score), or nothing
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+from pydantic import Field
+
+from harness.closed import Closed
+
+IGNORE = -100  # the target that `torch.nn.functional.cross_entropy` leaves out by default
+
+
+class ModelSettings(Closed):
+    """The backbone, the same for every mechanism but for `mlp`, which is solved to match the reference's parameters."""
+
+    width: int = Field(gt=0)  # D
+    layers: int = Field(gt=0)
+    heads: int = Field(gt=0)  # H, where a run's args do not say otherwise
+    mlp: int = Field(gt=0)  # hidden width of the SwiGLU in the softmax reference
+    conv: int = Field(default=4, ge=0)  # width of the causal depthwise convolution before each mixer; 0 leaves it out
+
+
+class TrainSettings(Closed):
+    """What every task needs to be trained; a task adds its own."""
+
+    model: ModelSettings
+    length: int = Field(gt=0)  # T, tokens in a row
+    batch: int = Field(gt=0)  # rows of `length` tokens in a step
+    steps: int = Field(gt=0)
+    lr: float = Field(gt=0)  # at the end of warm-up
+    warmup: int = Field(ge=0)  # steps of linear warm-up, then cosine
+    floor: float = Field(default=0.1, ge=0, le=1)  # last learning rate as a fraction of `lr`
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.98, ge=0, lt=1)
+    eps: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)  # of matrices; never of vectors
+    clip: float = Field(default=1.0, gt=0)  # largest global gradient norm
+    micro_batch: int | None = Field(default=None, gt=0)  # rows in one forward pass, where memory is short
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 autocast on a GPU, fp32 on a CPU
+    curve_every: int = Field(default=1, gt=0)  # steps between points of curve.jsonl
+    save_every: int = Field(default=100, gt=0)  # steps between saves of the resume state
+
+
+class Batch(NamedTuple):
+    """Tokens and, for each, the token to predict next (IGNORE: none)."""
+
+    inputs_BT: np.ndarray
+    targets_BT: np.ndarray
+
+
+class HeldOut(NamedTuple):
+    """A batch of held-out text and the bytes of the text that its targets spell."""
+
+    inputs_BT: np.ndarray
+    targets_BT: np.ndarray
+    text_bytes: int
+
+
+class Task(Protocol):
+    """What the trainer asks of a task."""
+
+    vocab: int
+
+    def batch(self, step: int) -> Batch: ...
+
+    def held_out(self) -> Iterator[HeldOut]: ...
+
+
+def names() -> list[str]:
+    """Every task, in alphabetical order."""
+    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem != "__init__")
+
+
+def load(name: str) -> ModuleType:
+    """The task's module. Raises ModuleNotFoundError when there is none of that name."""
+    return importlib.import_module(f"harness.tasks.{name}")
+
+
+def shift(ids_BT: np.ndarray) -> Batch:
+    """Inputs and targets of rows of T + 1 tokens: the token at t predicts the one at t + 1 of its own row."""
+    return Batch(ids_BT[:, :-1], ids_BT[:, 1:])

@@ -1,0 +1,158 @@
+"""Associative recall: keys are bound to values, later a key is shown and its value must follow.
+
+mqar-P, multi-query associative recall (Arora et al. 2023, arXiv:2312.04927 §3): P pairs, then every key once, in
+random order. P = 2, T = 4P; `.` is not scored:
+
+    inputs    k7 v3 k2 v9 k2 v9 k7 v3
+    targets   .  .  .  .  v9 .  v3 .
+
+needle-P: P pairs at random even places of random filler, then up to 8 of the keys. P = 1, T = 10:
+
+    inputs    f5 f1 f8 f2 k4 v6 f3 f3 k4 v6
+    targets   .  .  .  .  .  .  .  .  v6 .
+
+Keys of a row differ; values are drawn with replacement, so guessing a value is right once in 64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from harness.closed import List
+from harness.tasks import IGNORE, Batch, HeldOut, TrainSettings
+
+VOCAB = 192
+KEYS = range(1, 64)  # token 0 is spare
+VALUES = range(64, 128)
+FILLERS = range(128, 192)
+NEEDLE_QUERIES = 8  # at most so many keys are asked for after a haystack
+CHANCE = 1 / len(VALUES)
+TRAINING, EVALUATION = 0, 1  # the first word of the random stream: the two never meet
+
+
+class Kind(NamedTuple):
+    """One kind of row: `mqar` or `needle`, with its number of pairs."""
+
+    task: str
+    pairs: int
+
+    @property
+    def shortest(self) -> int:
+        """Fewest tokens that hold the pairs and their queries."""
+        return 2 * self.pairs + 2 * (self.pairs if self.task == "mqar" else min(self.pairs, NEEDLE_QUERIES))
+
+
+def kind(name: str) -> Kind:
+    """The kind that `mqar-32` or `needle-8` names. Raises ValueError for anything else, naming it."""
+    task, _, pairs = name.partition("-")
+    if task not in GENERATORS or not pairs.isascii() or not pairs.isdigit() or not 1 <= int(pairs) <= len(KEYS):
+        raise ValueError(f"{name!r} is no kind of recall: write mqar-P or needle-P with 1 <= P <= {len(KEYS)}")
+    return Kind(task, int(pairs))
+
+
+class Settings(TrainSettings):
+    """A step holds `batch · length` tokens whatever its kind; mqar rows are 4P tokens long, needles `length`."""
+
+    kinds: Annotated[List[str], Field(min_length=1)]  # in turn, one a step
+
+    @field_validator("kinds")
+    @classmethod
+    def _known(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        for name in kinds:
+            kind(name)
+        return kinds
+
+
+class Task:
+    """A mixture of kinds, one a step. Needs no files: `data` is not read."""
+
+    vocab = VOCAB
+
+    def __init__(self, settings: Settings, seed: int, data: Path | None = None):
+        self.settings, self.seed = settings, seed
+
+    def batch(self, step: int) -> Batch:
+        name = self.settings.kinds[step % len(self.settings.kinds)]
+        length = row_length(name, self.settings.length)
+        rows = max(1, self.settings.batch * self.settings.length // length)
+        return generate(name, rows, length, np.random.default_rng([TRAINING, self.seed, step]))
+
+    def held_out(self) -> Iterator[HeldOut]:
+        return iter(())
+
+
+def row_length(name: str, length: int) -> int:
+    """Tokens of a training row: needles have the training length, mqar just holds its pairs and queries."""
+    return kind(name).shortest if kind(name).task == "mqar" else length
+
+
+def evaluation(name: str, rows: int, length: int, seed: int) -> Batch:
+    """Rows that no training run of any seed has drawn, from a stream of their own for (seed, kind, length)."""
+    task, pairs = kind(name)
+    stream = [EVALUATION, seed, list(GENERATORS).index(task), pairs, length]
+    return generate(name, rows, length, np.random.default_rng(stream))
+
+
+def generate(name: str, rows: int, length: int, rng: np.random.Generator) -> Batch:
+    """Rows of one kind. Raises ValueError when `length` is odd or too short for the pairs and their queries."""
+    made = kind(name)
+    if length % 2 or length < made.shortest:
+        raise ValueError(f"{name} needs an even length of at least {made.shortest} tokens, not {length}")
+    return GENERATORS[made.task](rng, rows, made.pairs, length)
+
+
+def mqar(rng: np.random.Generator, rows: int, pairs: int, length: int) -> Batch:
+    """P pairs, then P queries; tokens beyond 4P are filler between the two."""
+    keys_BP, values_BP = _pairs(rng, rows, pairs)
+    order_BP = _choose(rng, rows, pairs, pairs)
+    inputs_BT = _filler(rng, rows, length)
+    inputs_BT[:, : 2 * pairs] = _interleave(keys_BP, values_BP)
+    return _ask(inputs_BT, np.take_along_axis(keys_BP, order_BP, 1), np.take_along_axis(values_BP, order_BP, 1))
+
+
+def needle(rng: np.random.Generator, rows: int, pairs: int, length: int) -> Batch:
+    """P pairs at random even places of filler, then min(P, 8) queries."""
+    asked = min(pairs, NEEDLE_QUERIES)
+    keys_BP, values_BP = _pairs(rng, rows, pairs)
+    place_BP = 2 * _choose(rng, rows, (length - 2 * asked) // 2, pairs)
+    inputs_BT = _filler(rng, rows, length)
+    np.put_along_axis(inputs_BT, place_BP, keys_BP, 1)
+    np.put_along_axis(inputs_BT, place_BP + 1, values_BP, 1)
+    order_BQ = _choose(rng, rows, pairs, asked)
+    return _ask(inputs_BT, np.take_along_axis(keys_BP, order_BQ, 1), np.take_along_axis(values_BP, order_BQ, 1))
+
+
+GENERATORS = {"mqar": mqar, "needle": needle}
+
+
+def _pairs(rng: np.random.Generator, rows: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
+    """P different keys a row and a value for each."""
+    return KEYS.start + _choose(rng, rows, len(KEYS), pairs), rng.integers(VALUES.start, VALUES.stop, (rows, pairs))
+
+
+def _choose(rng: np.random.Generator, rows: int, among: int, count: int) -> np.ndarray:
+    """`count` different numbers below `among` in each row, in random order."""
+    return rng.random((rows, among)).argsort(axis=1)[:, :count]
+
+
+def _filler(rng: np.random.Generator, rows: int, length: int) -> np.ndarray:
+    return rng.integers(FILLERS.start, FILLERS.stop, (rows, length))
+
+
+def _interleave(keys_BP: np.ndarray, values_BP: np.ndarray) -> np.ndarray:
+    """[k0 v0 k1 v1 …] in each row."""
+    return np.stack([keys_BP, values_BP], axis=-1).reshape(len(keys_BP), -1)
+
+
+def _ask(inputs_BT: np.ndarray, keys_BQ: np.ndarray, values_BQ: np.ndarray) -> Batch:
+    """Put the queries at the end of each row; the value after each queried key is scored."""
+    start = inputs_BT.shape[1] - 2 * keys_BQ.shape[1]
+    targets_BT = np.full_like(inputs_BT, IGNORE)
+    inputs_BT[:, start:] = _interleave(keys_BQ, values_BQ)
+    targets_BT[:, start::2] = values_BQ
+    return Batch(inputs_BT, targets_BT)
