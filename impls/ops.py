@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,11 @@ def causal(T: int, S: int, device: torch.device | None = None) -> Tensor:
     return torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
 
 
+def visible(T: int, S: int, like: Tensor) -> Tensor:
+    """n_T1, how many keys each query (the last T of S positions) sees: t + S - T + 1, in the dtype of `like`."""
+    return torch.arange(S - T + 1, S + 1, device=like.device, dtype=like.dtype)[:, None]
+
+
 def scores(q_BHTK: Tensor, k_BHSK: Tensor, scale: float) -> Tensor:
     """s_BHTS = scale · q · k, not masked."""
     return torch.einsum("bhtk,bhsk->bhts", q_BHTK * scale, k_BHSK)
@@ -52,9 +58,9 @@ def rope(x_BHTK: Tensor, start: int = 0, base: float = 10_000.0) -> Tensor:
     T, K = x_BHTK.shape[-2:]
     if K % 2:
         raise ValueError(f"rotary positions need an even head width, got K={K}")
-    wide = torch.promote_types(x_BHTK.dtype, torch.float32)
-    frequency_F = base ** (-torch.arange(0, K, 2, device=x_BHTK.device, dtype=wide) / K)
-    angle_TF = torch.arange(start, start + T, device=x_BHTK.device, dtype=wide)[:, None] * frequency_F
+    dtype = torch.promote_types(x_BHTK.dtype, torch.float32)
+    frequency_F = base ** (-torch.arange(0, K, 2, device=x_BHTK.device, dtype=dtype) / K)
+    angle_TF = torch.arange(start, start + T, device=x_BHTK.device, dtype=dtype)[:, None] * frequency_F
     cos_TF, sin_TF = angle_TF.cos().to(x_BHTK.dtype), angle_TF.sin().to(x_BHTK.dtype)
     a_BHTF, b_BHTF = x_BHTK.chunk(2, dim=-1)
     return torch.cat([a_BHTF * cos_TF - b_BHTF * sin_TF, b_BHTF * cos_TF + a_BHTF * sin_TF], dim=-1)
@@ -66,21 +72,20 @@ def decay_scan(
     v_BHTV: Tensor,
     log_decay: Tensor | None = None,
     state_BHKV: Tensor | None = None,
-    chunk: int = 64,
+    chunk: int = 32,
 ) -> tuple[Tensor, Tensor]:
     """(y_BHTV, S_T) of S_t = exp(g_t) S_{t-1} + k_t v_t^T, y_t = S_t^T q_t, a chunk at a time.
 
-    `log_decay` g <= 0 is absent, one number a step ([B,H,T], or 1 where it is shared) or one a channel ([B,H,T,K]).
-    S is float32 or wider; the result depends on `chunk` (a power of two) by rounding only.
+    `log_decay` g, finite and <= 0, is absent, one number a step ([B,H,T], or 1 where it is shared) or one a channel
+    ([B,H,T,K]: S_t = diag(exp(g_t)) S_{t-1} + ...). S is float32 or wider. `chunk`, a power of two, changes the
+    result by rounding only; 16 is quickest with one decay a channel.
     """
     with torch.autocast(q_BHTK.device.type, enabled=False):
-        size = min(chunk, 1 << (q_BHTK.shape[2] - 1).bit_length())
+        size = chunk_size(q_BHTK.shape[2], chunk)
         q, k, v = (chunked(wide(z), size) for z in (q_BHTK, k_BHTK, v_BHTV))
-        total = cumulative(log_decay, q_BHTK.shape[2], size)
-        per_channel = total is not None and total.shape[-1] > 1
-        y = channel_decay_within(q, k, v, total) if per_channel else decayed_pairs(q, k, total) @ v
-        starts, state = carry(kept(total, k), to_end(k, total).mT @ v, state_BHKV, torch.mul)
-        y = y + from_start(q, total) @ starts
+        inside = decays(log_decay, q_BHTK.shape[2], k, size)
+        starts, state = carry(inside.whole, (k * inside.to_end).mT @ v, state_BHKV, torch.mul)
+        y = pairs(q, k, inside) @ v + (q * inside.from_start) @ starts
         return y.flatten(2, 3)[:, :, : q_BHTK.shape[2]].to(v_BHTV.dtype), state
 
 
@@ -91,31 +96,98 @@ def delta_scan(
     write_BHTK: Tensor,
     log_decay: Tensor | None = None,
     state_BHKV: Tensor | None = None,
-    chunk: int = 64,
+    chunk: int = 32,
 ) -> tuple[Tensor, Tensor]:
     """(y_BHTV, S_T) of S'_t = exp(g_t) S_{t-1}, S_t = S'_t + w_t (v_t - S'_t^T k_t)^T, y_t = S_t^T q_t.
 
-    The delta rule has w = beta k. All errors e_t = v_t - S'_t^T k_t of a chunk solve one unit triangular system
-    (arXiv:2406.06484, §3): e_t + sum_{s<t} exp(g_{s+1} + … + g_t) (k_t . w_s) e_s = v_t - exp(g_1 + … + g_t) S_0^T k_t.
-    Arguments and precision as in `decay_scan`; the decay is one number a step.
+    The delta rule writes w = beta k. The errors e_t = v_t - S'_t^T k_t of one chunk solve a unit triangular system,
+    e_t + sum_{s<t} (k_t . exp(g_{s+1} + ... + g_t) w_s) e_s = v_t - (exp(g_1 + ... + g_t) k_t)^T S_0, for all chunks
+    at once (the UT transform of arXiv:2406.06484 §3.2). Arguments and precision as in `decay_scan`.
     """
     with torch.autocast(q_BHTK.device.type, enabled=False):
-        size = min(chunk, 1 << (q_BHTK.shape[2] - 1).bit_length())
+        size = chunk_size(q_BHTK.shape[2], chunk)
         q, k, v, write = (chunked(wide(z), size) for z in (q_BHTK, k_BHTK, v_BHTV, write_BHTK))
-        total = cumulative(log_decay, q_BHTK.shape[2], size)
-        sides = torch.cat([v, from_start(k, total)], dim=-1)
-        solved = torch.linalg.solve_triangular(decayed_pairs(k, write, total), sides, upper=False, unitriangular=True)
+        inside = decays(log_decay, q_BHTK.shape[2], k, size)
+        sides = torch.cat([v, k * inside.from_start], dim=-1)
+        solved = torch.linalg.solve_triangular(pairs(k, write, inside), sides, upper=False, unitriangular=True)
         e, seen = solved.split([v.shape[-1], k.shape[-1]], dim=-1)  # the errors are e - seen @ S_0
-        reads, writes = decayed_pairs(q, write, total), to_end(write, total).mT
-        keep = torch.eye(k.shape[-1], dtype=k.dtype, device=k.device) * kept(total, k) - writes @ seen
-        starts, state = carry(keep, writes @ e, state_BHKV, torch.matmul)
-        y = reads @ e + (from_start(q, total) - reads @ seen) @ starts
+        write_VT, read_TS = (write * inside.to_end).mT, pairs(q, write, inside)
+        keep = torch.eye(k.shape[-1], dtype=k.dtype, device=k.device) * inside.whole - write_VT @ seen
+        starts, state = carry(keep, write_VT @ e, state_BHKV, torch.matmul)
+        y = read_TS @ e + (q * inside.from_start - read_TS @ seen) @ starts
         return y.flatten(2, 3)[:, :, : q_BHTK.shape[2]].to(v_BHTV.dtype), state
 
 
-def wide(x: Tensor) -> Tensor:
-    """x in float32 or wider."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+class Decays(NamedTuple):
+    """What decays leave inside chunks: K = 1 for one number a step, L = 1 unless there is one a channel."""
+
+    mask: Tensor  # [C,C] or [B,H,N,C,C]: 1 or exp(g_{s+1} + ... + g_t) for s <= t, else 0; by level [L,C,C]
+    level: Tensor | None  # [B,H,N,L,C,K], see `by_halves`
+    from_start: Tensor  # [B,H,N,C,K] exp(g_1 + ... + g_t)
+    to_end: Tensor  # [B,H,N,C,K] exp(g_{t+1} + ... + g_C)
+    whole: Tensor  # [B,H,N,K,1] exp(g_1 + ... + g_C)
+
+
+def decays(log_decay: Tensor | None, T: int, like: Tensor, size: int) -> Decays:
+    """Exponentials of sums of g over ranges of steps.
+
+    Each sum is a product with a matrix of 0 and 1. A difference of two cumulative sums would lose the small terms
+    that follow a reset, and exp(-sum) would overflow; here every exponent is a sum of terms <= 0.
+    """
+    lower_TS = like.new_ones(size, size).tril()
+    if log_decay is None:
+        one = like.new_ones(1, 1, 1, 1, 1)
+        return Decays(lower_TS, None, one, one, one)
+    g_BHTK = log_decay.unsqueeze(-1) if log_decay.dim() == 3 else log_decay
+    g = chunked(g_BHTK.to(like.dtype).expand(*g_BHTK.shape[:2], T, -1), size)
+    if g.shape[-1] > 1:
+        range_LTS, mask = by_halves(size, like)
+        level = (range_LTS.flatten(0, 1) @ g).exp().unflatten(3, (-1, size))
+    else:
+        mask, level = (lower_TS @ (g * lower_TS.tril(-1))).exp().tril(), None
+    from_start = (lower_TS @ g).exp()
+    return Decays(mask, level, from_start, ((1 - lower_TS) @ g).exp(), from_start[..., -1:, :].mT)
+
+
+def by_halves(size: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """(range_LTS, mask_LTS) that give (q_t . exp(g_{s+1} + ... + g_t) k_s) as a sum over levels L.
+
+    Level l cuts the chunk into blocks of 2^l steps, and mask[l] is 1 where t is in the second half of a block and s
+    in its first: each pair s < t meets there once. Both are brought to the block's middle m, the one by
+    exp(g_{m+1} + ... + g_t), the other by exp(g_{s+1} + ... + g_m): the sums that range[l] takes. Level 0 is s = t.
+    """
+    t = torch.arange(size, device=like.device)
+    half_L1 = 2 ** torch.arange(size.bit_length() - 1, device=like.device)[:, None]
+    middle_LT = t // (2 * half_L1) * 2 * half_L1 + half_L1 - 1  # last step of the first half
+    late_LT, low_LT, high_LT = t > middle_LT, torch.minimum(t, middle_LT), torch.maximum(t, middle_LT)
+    range_LTS = (t > low_LT[..., None]) & (t <= high_LT[..., None])
+    mask_LTS = (middle_LT[..., None] == middle_LT[:, None]) & late_LT[..., None] & ~late_LT[:, None]
+    same_TS = torch.eye(size, dtype=torch.bool, device=like.device)[None]
+    return torch.cat([same_TS & ~same_TS, range_LTS]).to(like.dtype), torch.cat([same_TS, mask_LTS]).to(like.dtype)
+
+
+def pairs(q: Tensor, k: Tensor, inside: Decays) -> Tensor:
+    """A_BHNTS = q_t . exp(g_{s+1} + ... + g_t) k_s for s <= t, else 0."""
+    if inside.level is None:
+        return q @ k.mT * inside.mask
+    return ((q.unsqueeze(3) * inside.level) @ (k.unsqueeze(3) * inside.level).mT * inside.mask).sum(dim=3)
+
+
+def carry(keep: Tensor, write: Tensor, state: Tensor | None, apply: Callable[..., Tensor]) -> tuple[Tensor, Tensor]:
+    """(S_BHNKV at the start of each chunk, S_BHKV at the end) of S <- apply(keep, S) + write, chunk by chunk."""
+    S = torch.zeros_like(write[:, :, 0]) if state is None else state.to(write.dtype)
+    starts = []
+    for a, b in zip(keep.expand(-1, -1, write.shape[2], -1, -1).unbind(2), write.unbind(2), strict=True):
+        starts.append(S)
+        S = apply(a, S) + b
+    return torch.stack(starts, dim=2), S
+
+
+def chunk_size(T: int, chunk: int) -> int:
+    """The chunk's length, no longer than T needs. Raises ValueError unless `chunk` is a power of two."""
+    if chunk < 1 or chunk & (chunk - 1):
+        raise ValueError(f"chunk={chunk} is not a power of two")
+    return min(chunk, 1 << (T - 1).bit_length())
 
 
 def chunked(x_BHTK: Tensor, size: int) -> Tensor:
@@ -123,68 +195,6 @@ def chunked(x_BHTK: Tensor, size: int) -> Tensor:
     return nn.functional.pad(x_BHTK, (0, 0, 0, -x_BHTK.shape[2] % size)).unflatten(2, (-1, size))
 
 
-def cumulative(log_decay: Tensor | None, T: int, size: int) -> Tensor | None:
-    """G_BHNCK, the sum of log-decays from the chunk's start to each step; K = 1 for one number a step.
-
-    In float64, since what is used are differences of G: after a reset, float32 would have lost the small ones.
-    For the same reason a log-decay stops at -1000, where exp is 0 in both types.
-    """
-    if log_decay is None:
-        return None
-    g_BHTK = log_decay.unsqueeze(-1) if log_decay.dim() == 3 else log_decay
-    g_BHTK = g_BHTK.expand(*g_BHTK.shape[:2], T, -1).double().clamp(min=-1000)
-    return chunked(g_BHTK, size).cumsum(dim=3)
-
-
-def exp(difference: Tensor, dtype: torch.dtype) -> Tensor:
-    return difference.to(dtype).exp()
-
-
-def kept(total: Tensor | None, x: Tensor) -> Tensor:
-    """What a whole chunk leaves of the state, [B,H,N,K,1] of x's type."""
-    return x.new_ones(1, 1, 1, 1, 1) if total is None else exp(total[..., -1:, :], x.dtype).mT
-
-
-def from_start(x: Tensor, total: Tensor | None) -> Tensor:
-    """x_t decayed from the chunk's start to t."""
-    return x if total is None else x * exp(total, x.dtype)
-
-
-def to_end(x: Tensor, total: Tensor | None) -> Tensor:
-    """x_t decayed from t to the chunk's end."""
-    return x if total is None else x * exp(total[..., -1:, :] - total, x.dtype)
-
-
-def decayed_pairs(q: Tensor, k: Tensor, total: Tensor | None) -> Tensor:
-    """(q_t . k_s) exp(G_t - G_s) for s <= t, else 0. Masked before exp: above the diagonal it would overflow."""
-    if total is None:
-        return (q @ k.mT).tril()
-    mask = causal(q.shape[-2], k.shape[-2], q.device)
-    return q @ k.mT * (total - total.mT).to(q.dtype).masked_fill(~mask, float("-inf")).exp()
-
-
-def channel_decay_within(q: Tensor, k: Tensor, v: Tensor, total: Tensor) -> Tensor:
-    """y_t = sum_{s<=t} (q_t . exp(G_t - G_s) k_s) v_s inside each chunk, decays per channel.
-
-    exp(G_t) exp(-G_s) would overflow. Instead the chunk is halved again and again: each pair s < t is parted at
-    exactly one middle m, s <= m < t, and both G_t - G_m and G_m - G_s are <= 0.
-    """
-    y = (q * k).sum(dim=-1, keepdim=True) * v
-    half = 1
-    while half < q.shape[3]:
-        (_, q_t), (k_s, _), (v_s, _), (G_s, G_t) = (z.unflatten(3, (-1, 2, half)).unbind(4) for z in (q, k, v, total))
-        G_m = G_s[..., -1:, :]
-        y_t = (q_t * exp(G_t - G_m, q.dtype)) @ (k_s * exp(G_m - G_s, q.dtype)).mT @ v_s
-        y = y + torch.stack([torch.zeros_like(y_t), y_t], dim=4).flatten(3, 5)
-        half *= 2
-    return y
-
-
-def carry(keep: Tensor, write: Tensor, state: Tensor | None, apply: Callable[..., Tensor]) -> tuple[Tensor, Tensor]:
-    """(S_BHNKV at the start of each chunk, S_BHKV at the end) of S <- apply(keep, S) + write; keep is over N too."""
-    S = torch.zeros_like(write[:, :, 0]) if state is None else state.to(write.dtype)
-    starts = []
-    for a, b in zip(keep.expand(*keep.shape[:2], write.shape[2], -1, -1).unbind(2), write.unbind(2), strict=True):
-        starts.append(S)
-        S = apply(a, S) + b
-    return torch.stack(starts, dim=2), S
+def wide(x: Tensor) -> Tensor:
+    """x in float32 or wider."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
