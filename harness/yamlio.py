@@ -40,22 +40,28 @@ UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]
 
 @dataclass
 class Document:
-    """The data of one file, and for each path in it the line it stands on and the text it was read from."""
+    """The data of one file, for each path in it the line and the text it was read from, and the faults found so far."""
 
     name: str
     value: dict[str, Any] = field(default_factory=dict)
     lines: dict[Where, int] = field(default_factory=dict)
     texts: dict[Where, str] = field(default_factory=dict)
+    found: set[tuple[int, str]] = field(default_factory=set)
 
-    def line(self, path: Where) -> int:
-        """The line of a path, or of its nearest ancestor."""
+    def blame(self, path: Where, text: str) -> None:
+        """Note a fault at a path: it is reported with the line of that path, or of its nearest ancestor."""
         while path and path not in self.lines:
             path = path[:-1]
-        return self.lines.get(path, 1)
+        self.found.add((self.lines.get(path, 0), text))
 
-    def fault(self, path: Where, text: str) -> str:
-        """`papers/x.yaml:31: text`."""
-        return f"{self.name}:{self.line(path)}: {text}"
+    def faults(self) -> list[str]:
+        """Every fault as `papers/x.yaml:31: text`, from the top of the file to its end."""
+        return [f"{self.name}:{line}: {text}" if line else f"{self.name}: {text}" for line, text in sorted(self.found)]
+
+    def refuse(self) -> None:
+        """Raise UserError with every fault, one a line, if there is any."""
+        if self.found:
+            raise UserError("\n".join(self.faults()))
 
 
 def read(path: str | Path) -> Document:

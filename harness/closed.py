@@ -1,0 +1,164 @@
+"""Closed models: unknown keys, wrong types and bad ranges become sentences with a line and the nearest valid name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError
+
+from harness.errors import suggest
+from harness.yamlio import Document, Where, show
+
+
+class Closed(BaseModel):
+    """A frozen record that refuses unknown keys, text for numbers, and numbers that are not finite."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
+
+
+def _distinct(items: tuple[T, ...]) -> tuple[T, ...]:
+    repeated = [item for place, item in enumerate(items) if item in items[:place]]
+    if repeated:
+        raise ValueError(f"holds {repeated[0]!r} twice")
+    return items
+
+
+def _ascending(items: tuple[T, ...]) -> tuple[T, ...]:
+    if list(items) != sorted(set(items)):  # pyright: ignore[reportArgumentType]
+        raise ValueError(f"should be in ascending order with no value twice: {sorted(set(items))}")  # pyright: ignore
+    return items
+
+
+def _some(items: T) -> T:
+    if not items:
+        raise ValueError("is empty; give at least one")
+    return items
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9_]{1,60}", text):
+        raise ValueError(f"{text!r} is not a name; use up to 60 of a-z, 0-9 and _ (plain Latin letters)")
+    return text
+
+
+def slug(text: str) -> str:
+    """The text itself if it may name a file or a claim. Raises ValueError with a sentence otherwise."""
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", text) or len(text) > 60:
+        raise ValueError(f"{text!r} is not a slug; use up to 60 of a-z, 0-9 and single hyphens (plain Latin letters)")
+    return text
+
+
+Count = Annotated[int, Field(ge=1, le=10**12)]
+Natural = Annotated[int, Field(ge=0, le=10**12)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Text = Annotated[str, Field(min_length=1, max_length=5000)]
+Name = Annotated[str, AfterValidator(_name)]
+Slug = Annotated[str, AfterValidator(slug)]
+List = Annotated[tuple[T, ...], Strict(False)]
+Some = Annotated[T, AfterValidator(_some)]
+Distinct = Annotated[tuple[T, ...], Strict(False), AfterValidator(_some), AfterValidator(_distinct)]
+Ascending = Annotated[tuple[T, ...], Strict(False), AfterValidator(_some), AfterValidator(_ascending)]
+
+
+def check(model: type[M], value: Any, doc: Document, at: Where = ()) -> M | None:
+    """The value as this model; or None, with every fault noted in `doc` under the path `at`."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as problem:
+        for error in problem.errors(include_url=False):
+            path = _in_data(value, error["loc"])
+            doc.blame((*at, *path), _sentence(error, (*at, *path), model, doc))
+        return None
+
+
+def _sentence(error: Any, path: Where, model: type[BaseModel], doc: Document) -> str:
+    kind, parent = error["type"], show(path[:-1]) or "the file"
+    if kind == "extra_forbidden":
+        return f"unknown key {path[-1]!r} in {parent}{suggest(path[-1], _fields(model, error['loc'][:-1]))}"
+    if kind == "missing":
+        return f"{parent} lacks the key {path[-1]!r}"
+    if kind == "union_tag_not_found":
+        return f"{show(path)} lacks the key {error['ctx']['discriminator']}"
+    if kind == "union_tag_invalid":
+        tags = re.findall(r"'([^']*)'", error["ctx"]["expected_tags"])
+        return (
+            f"{show(path)} has the unknown {error['ctx']['discriminator'].strip(chr(39))} {error['ctx']['tag']!r}"
+            + suggest(error["ctx"]["tag"], tags)
+        )
+    if kind == "literal_error":
+        return f"{show(path)} cannot be {error['input']!r}" + suggest(
+            error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"])
+        )
+    if kind == "value_error":
+        return f"{show(path) or 'the file'}: {error['ctx']['error']}"
+    got = doc.texts.get(path, error["input"])
+    got = "nothing" if error["input"] is None else repr(got) if isinstance(error["input"], str) else _short(got)
+    wanted = re.sub(r"^(Input|String|Tuple|List) should", "should", error["msg"])
+    return f"{show(path)} {wanted[0].lower()}{wanted[1:]}, got {got}"
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _in_data(value: Any, loc: Iterable[str | int]) -> Where:
+    """A pydantic location without the parts that name a union's branch or say 'this key'."""
+    path: list[str | int] = []
+    inner: Any = value
+    parts = [part for part in loc if part != "[key]"]
+    for place, part in enumerate(parts):
+        known = isinstance(inner, dict) and part in inner
+        known = known or (isinstance(inner, list | tuple) and isinstance(part, int) and part < len(inner))
+        inner = inner[part] if known else inner
+        if known or place == len(parts) - 1:
+            path.append(part)
+    return tuple(path)
+
+
+def _fields(model: type[BaseModel], loc: Iterable[str | int]) -> list[str]:
+    """Field names of the model that stands at a pydantic location inside `model`."""
+    at: Any = model
+    for part in loc:
+        at = _step(at, part)
+    at = _bare(at)
+    return list(at.model_fields) if isinstance(at, type) and issubclass(at, BaseModel) else []
+
+
+def _bare(annotation: Any) -> Any:
+    """An annotation without Annotated and `| None`."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, UnionType):
+        members = [member for member in get_args(annotation) if member is not NoneType]
+        return _bare(members[0]) if len(members) == 1 else annotation
+    return annotation
+
+
+def _step(annotation: Any, part: str | int) -> Any:
+    annotation = _bare(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        known = annotation.model_fields.get(str(part))
+        return known.annotation if known else None
+    if get_origin(annotation) in (Union, UnionType):
+        return next((member for member in get_args(annotation) if _tag(member) == part), None)
+    arguments = get_args(annotation)
+    return (arguments[1] if get_origin(annotation) is dict else arguments[0]) if arguments else None
+
+
+def _tag(member: Any) -> str | None:
+    """The literal that marks one branch of a union, as in `kind: Literal["compare"]`."""
+    for known in getattr(_bare(member), "model_fields", {}).values():
+        if get_origin(known.annotation) is Literal:
+            return get_args(known.annotation)[0]
+    return None

@@ -1,0 +1,161 @@
+"""What a schema cannot see: that a paper's mechanisms, arguments, tasks, runs, metrics and checks exist."""
+
+from __future__ import annotations
+
+import importlib
+import typing
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pydantic import create_model
+
+import impls
+from harness import checks, closed, config, metrics, tasks
+from harness.errors import UserError, suggest
+from harness.yamlio import Document, Where
+
+if TYPE_CHECKING:
+    from harness.spec import Paper, Run, Trend
+
+TRAIN_LENGTH = "train_length"  # as a value in args: the training length of the task at hand
+
+
+def check(paper: Paper, doc: Document) -> None:
+    """Note in `doc` every name that a paper uses and that does not exist, and every argument its mechanism refuses."""
+    for name, run in paper.runs.items():
+        _check_run(run, doc, ("runs", name))
+    seen: dict[str, int] = {}
+    for place, claim in enumerate(paper.claims):
+        at = ("claims", place)
+        if seen.setdefault(claim.id, place) != place:
+            doc.blame((*at, "id"), f"the claim id {claim.id!r} was given before, to claims[{seen[claim.id]}]")
+        for role in ("run", "baseline"):
+            run_name = getattr(claim, role, None)
+            if run_name is not None and run_name not in paper.runs:
+                doc.blame(
+                    (*at, role), f"claim {claim.id!r} names an unknown run {run_name!r}{suggest(run_name, paper.runs)}"
+                )
+        if getattr(claim, "baseline", None) == getattr(claim, "run", ""):
+            doc.blame((*at, "baseline"), f"claim {claim.id!r} compares the run with itself; name another baseline")
+        if claim.kind == "property" and claim.check not in checks.names():
+            doc.blame((*at, "check"), f"unknown check {claim.check!r}{suggest(claim.check, checks.names())}")
+        if claim.kind in ("compare", "value", "trend"):
+            for fault in _metric_faults(claim):
+                doc.blame((*at, "metric"), f"claim {claim.id!r}: {fault}")
+
+
+def _check_run(run: Run, doc: Document, at: Where) -> None:
+    if run.impl not in impls.names():
+        doc.blame((*at, "impl"), f"unknown impl {run.impl!r}{suggest(run.impl, impls.names())}")
+        return
+    for task in run.recipe:
+        if task not in tasks.names():
+            doc.blame((*at, "recipe", task), f"unknown task {task!r}{suggest(task, tasks.names())}")
+    try:
+        Config = importlib.import_module(f"impls.{run.impl}").Mixer.Config
+    except Exception:  # the module's own fault: it shows as the reason of a failed run, not as a fault of the paper
+        return
+    args = {name: 128 if value == TRAIN_LENGTH else value for name, value in run.args.items()}
+    if closed.check(_arguments(Config), args, doc, (*at, "args")) is not None:
+        try:
+            Config(**args)
+        except (TypeError, ValueError) as error:
+            doc.blame((*at, "args"), f"{run.impl} refuses its arguments: {error}")
+
+
+@cache
+def _arguments(Config: type) -> type[closed.Closed]:
+    """A mechanism's Config as a closed model, so that wrong types and unknown names become faults with a line."""
+    hints = typing.get_type_hints(Config)
+    known: dict[str, Any] = {}
+    for field in fields(Config):
+        required = field.default is MISSING and field.default_factory is MISSING
+        known[field.name] = (hints[field.name], ... if required else None)
+    return create_model("Arguments", __base__=closed.Closed, **known)
+
+
+def _metric_faults(claim: Any) -> Iterator[str]:
+    """What is wrong with a claim's metric, judged by the union of what all profiles measure."""
+    try:
+        key = metrics.parse_key(claim.metric)
+        suite = metrics.load_suite(key.suite)
+    except UserError as error:
+        yield str(error)
+        return
+    if key.metric not in suite.METRICS:
+        yield f"unknown metric {key.metric!r} of suite {key.suite!r}{suggest(key.metric, suite.METRICS)}"
+        return
+    cells = _cells(key.suite)
+    named = {task for task, _, metric in cells if metric == key.metric}
+    if claim.kind == "trend":
+        yield from _trend_faults(claim, key, cells)
+    elif key.task not in named:
+        yield f"unknown task {key.task!r} of suite {key.suite!r}{suggest(key.task, named)}"
+    else:
+        yield from _length_faults(key, cells)
+
+
+def _trend_faults(claim: Trend, key: metrics.Key, cells: set[tuple[str, Any, str]]) -> Iterator[str]:
+    if key.length is not None or key.multiple is not None:
+        yield "a trend takes its metric over all lengths; leave the @ away"
+    if claim.over == "length":
+        seen = {length for task, length, metric in cells if (task, metric) == (key.task, key.metric)}
+    else:
+        seen = {task for task, _, metric in cells if metric == key.metric and task.rpartition("-")[0] == key.task}
+    if len(seen) < 2:
+        bases = {task if claim.over == "length" else task.rpartition("-")[0] for task, _, _ in cells}
+        yield f"no profile measures {claim.metric!r} at two or more values of {claim.over}{suggest(key.task, bases)}"
+
+
+def _length_faults(key: metrics.Key, cells: set[tuple[str, Any, str]]) -> Iterator[str]:
+    seen = {length for task, length, metric in cells if (task, metric) == (key.task, key.metric)}
+    if key.length is None and key.multiple is None:
+        return
+    wanted = f"{key.multiple:g}x" if key.multiple is not None else key.length
+    if wanted not in seen:
+        offered = ", ".join(f"@{length}" for length in sorted(seen - {None}, key=str))
+        yield f"no profile measures {key.task!r} at @{wanted}" + (f"; choose one of {offered}" if offered else "")
+
+
+@cache
+def _cells(suite_name: str) -> set[tuple[str, Any, str]]:
+    """What a suite measures under any profile: (task, length, metric), each length in tokens and as a multiple."""
+    suite = metrics.load_suite(suite_name)
+    cells: set[tuple[str, Any, str]] = set()
+    for name in config.profile_names():
+        profile = config.load_profile(name)
+        if suite_name not in profile.suites or suite.TASK not in profile.tasks:
+            continue
+        train = profile.task(suite.TASK).length
+        for task, length, metric in suite.cells(profile):
+            cells.add((task, length, metric))
+            if length is not None:
+                cells.add((task, f"{length / train:g}x", metric))
+    return cells
+
+
+def check_builds(papers: dict[str, Paper]) -> None:
+    """Build every run at every profile's width, on no device. Raises UserError with what does not fit."""
+    import torch
+
+    from harness import model, runs
+
+    faults: set[str] = set()
+    for name in config.profile_names():
+        profile = config.load_profile(name)
+        for slug, paper in papers.items():
+            for run_name, run in paper.runs.items():
+                settings = runs.run_settings(run, profile)
+                for task in profile.tasks:
+                    try:
+                        shape = model.shape_of(run.impl, settings.args_at(task), profile.tasks[task].model, vocab=256)
+                        with torch.device("meta"):
+                            impls.build(run.impl, shape.width, shape.args)
+                    except ValueError as error:
+                        faults.add(f"papers/{slug}.yaml: run {run_name!r} at profile {name!r}, task {task!r}: {error}")
+                    except Exception:  # the module's own fault: a failed run says so on its page
+                        continue
+    if faults:
+        raise UserError("\n".join(sorted(faults)))

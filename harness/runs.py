@@ -1,0 +1,81 @@
+"""Runs named by what they are: equal settings from two papers are one run, trained once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.config import Data, Profile
+from harness.errors import UserError
+from harness.spec import Paper, Run
+
+TRAIN_LENGTH = "train_length"  # as a value in args: the training length of the task at hand
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """All that decides a run's weights, but for task and seed."""
+
+    id: str
+    impl: str
+    args: dict[str, Any]
+    recipe: dict[str, dict[str, Any]]
+    tasks: dict[str, Any]  # the profile's, with the recipe applied
+    data: Data
+
+    def args_at(self, task: str) -> dict[str, Any]:
+        """The mechanism's arguments for one training task, with `train_length` filled in."""
+        length = self.tasks[task].length
+        return {name: length if value == TRAIN_LENGTH else value for name, value in self.args.items()}
+
+
+def canonical(value: Any) -> str:
+    """JSON that is the same text for equal values: sorted keys, and one spelling for 1 and 1.0."""
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def run_settings(run: Run, profile: Profile) -> RunSettings:
+    """One run of a paper under a profile."""
+    recipe = {task: given for task, rates in run.recipe.items() if (given := rates.model_dump(exclude_unset=True))}
+    training = {
+        "data": profile.data.model_dump(),
+        "tasks": {task: settings.model_dump() for task, settings in profile.tasks.items()},
+    }
+    whole = {"impl": run.impl, "args": run.args, "recipe": recipe, "training": training}
+    digest = hashlib.sha256(canonical(whole).encode()).hexdigest()
+    tasks = {
+        task: type(settings).model_validate({**settings.model_dump(), **recipe.get(task, {})})
+        for task, settings in profile.tasks.items()
+    }
+    return RunSettings(f"{run.impl}-{digest[:8]}", run.impl, dict(run.args), recipe, tasks, profile.data)
+
+
+def run_ids(paper: Paper, profile: Profile) -> dict[str, str]:
+    """The run id of each of a paper's runs, by the name the paper gives it."""
+    return {name: run_settings(run, profile).id for name, run in paper.runs.items()}
+
+
+def resolve(papers: Mapping[str, Paper], profile: Profile) -> dict[str, RunSettings]:
+    """Every run of every paper by its id, in the order of ids."""
+    found: dict[str, RunSettings] = {}
+    for slug in sorted(papers):
+        for run in papers[slug].runs.values():
+            settings = run_settings(run, profile)
+            if canonical(found.setdefault(settings.id, settings).args) != canonical(settings.args):
+                raise UserError(
+                    f"papers/{slug}.yaml: two runs share the name {settings.id}; change one of them slightly"
+                )
+    return dict(sorted(found.items()))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
