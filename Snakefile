@@ -1,0 +1,66 @@
+# Attest: corpus → train → evaluate → aggregate → judge → site.
+#
+# What is asked for comes from config/ and papers/ through harness.plan; the rules lie in workflow/rules.
+# Every job is a command that can be run by hand: python -m harness.<step> --help
+
+import os
+import sys
+
+from snakemake.utils import min_version
+
+from harness import dependencies, lock
+from harness.errors import UserError
+from harness.plan import MANIFEST, Plan
+
+min_version("9.0")
+
+try:
+    PLAN = Plan.load(config)
+except UserError as error:
+    sys.exit(str(error))
+
+# jobs use the Python that runs Snakemake, whether its environment is activated or not
+os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+
+
+wildcard_constraints:
+    run="|".join(PLAN.runs),
+    task="|".join(PLAN.profile.tasks),
+    suite="|".join(PLAN.config.suites),
+    seed="|".join(map(str, PLAN.config.seeds)),
+
+
+localrules:
+    all,
+    aggregate,
+    judge,
+    site,
+    strict,
+
+
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        "results/site/index.html",
+        "results/strict" if PLAN.config.strict else [],
+
+
+onstart:
+    try:
+        lock.hold(".snakemake/attest.lock")
+    except UserError as error:
+        raise WorkflowError(str(error))
+
+
+onsuccess:
+    print("Done. Open results/site/index.html")
+
+
+onerror:
+    print("Not done. The log of each job that failed is named above; the same command goes on from here.")

@@ -1,0 +1,73 @@
+"""The source files a result depends on: what its step imports, followed through the project.
+
+They are inputs of the step's rule, so that editing a mechanism retrains its runs and nothing else. Imports are read
+from the text, those inside functions too; what is imported by a name made at run time is given as a further module.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("harness", "impls")
+
+SETTLED = {  # never an input of training and evaluation, nor is what it imports
+    "harness.errors": "words and exit codes",
+    "harness.files": "writes what it is given",
+    "harness.closed": "checks settings; their values are in the run's name",
+    "harness.yamlio": "reads settings; their values are in the run's name",
+    "harness.config": "holds settings; their values are in the run's name or in the rule's params",
+    "harness.spec": "holds settings; their values are in the run's name",
+    "harness.runs": "makes the run's name",
+    "harness.metrics": "names and units, no numbers",
+}
+
+
+def job(*modules: str) -> list[str]:
+    """Files behind the numbers of these modules: all they import but for `SETTLED`. Paths relative to the project."""
+    return _paths(modules, frozenset(SETTLED))
+
+
+def report(*modules: str) -> list[str]:
+    """Files behind these modules, without exception."""
+    return _paths(modules, frozenset())
+
+
+def _paths(modules: tuple[str, ...], stop: frozenset[str]) -> list[str]:
+    found: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name not in found | stop:
+            found.add(name)
+            waiting.extend(imports(name))
+    return sorted(str(path.relative_to(ROOT)) for name in found if (path := _file(name)) and path.stat().st_size)
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """Modules of the project that this one imports; a missing module or a broken file imports nothing."""
+    path = _file(module)
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8")) if path else ast.Module([], [])
+    except SyntaxError:
+        return frozenset()
+    names = {name for node in ast.walk(tree) for name in _named(node)}
+    parents = {".".join(name.split(".")[:end]) for name in names | {module} for end in range(1, name.count(".") + 1)}
+    return frozenset(name for name in names | parents if name.split(".")[0] in PACKAGES and _file(name))
+
+
+def _named(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        yield node.module
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _file(module: str) -> Path | None:
+    path = ROOT.joinpath(*module.split("."))
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)

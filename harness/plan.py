@@ -1,0 +1,67 @@
+"""What a configuration asks for, as plain data: the runs, and the files that each step of the workflow makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.config import Config, Profile, load_config, load_profile
+from harness.errors import UserError
+from harness.metrics import load_suite
+from harness.runs import RunSettings, canonical, resolve
+from harness.spec import PAPERS, Paper, load_papers
+
+CORPUS = {"lm"}  # tasks that read the corpus
+MANIFEST = "results/data/manifest.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A configuration with everything it names, read and checked."""
+
+    config: Config
+    profile: Profile
+    papers: Mapping[str, Paper]
+    runs: Mapping[str, RunSettings]
+
+    @classmethod
+    def load(cls, overrides: Mapping[str, Any] | None = None) -> Plan:
+        """Read config, profile and papers of the current folder. Raises UserError with every fault."""
+        config = load_config(overrides=dict(overrides or {}))
+        profile, papers = load_profile(config.profile), load_papers()
+        if not papers:
+            raise UserError(f"{PAPERS}/ holds no paper; add one as README.md shows")
+        return cls(config, profile, papers, resolve(papers, profile))
+
+    @property
+    def tasks(self) -> dict[str, str]:
+        """The training task whose model each suite evaluates."""
+        return {suite: load_suite(suite).TASK for suite in self.config.suites}
+
+    def folder(self, task: str) -> list[str]:
+        """One folder for each model that is trained on this task."""
+        return [f"results/runs/{run}/{task}/seed{seed}" for run in self.runs for seed in self.config.seeds]
+
+    def records(self) -> list[str]:
+        """The records of all trainings and evaluations."""
+        trained = [f"{folder}/run.json" for task in set(self.tasks.values()) for folder in self.folder(task)]
+        evaluated = [f"{folder}/{suite}.json" for suite, task in self.tasks.items() for folder in self.folder(task)]
+        return sorted(trained + evaluated)
+
+    def impl(self, run: str) -> str:
+        """The module of a run's mechanism."""
+        return f"impls.{self.runs[run].impl}"
+
+    def data(self, task: str) -> list[str]:
+        """What a task reads besides its settings."""
+        return [MANIFEST] if task in CORPUS else []
+
+    def claims(self) -> str:
+        """One text that is equal for equal papers, however their files are laid out."""
+        return canonical({slug: paper.model_dump(mode="json") for slug, paper in self.papers.items()})
+
+    def gpus(self) -> int:
+        """1 where this machine has an NVIDIA GPU and the config does not turn it down, else 0."""
+        return int(self.config.device != "cpu" and any(Path("/dev").glob("nvidia[0-9]*")))

@@ -1,0 +1,26 @@
+rule evaluate:
+    input:
+        code=lambda wc: dependencies.job("harness.evaluate", f"harness.suites.{wc.suite}", PLAN.impl(wc.run)),
+        data=lambda wc: PLAN.data(wc.task),
+        weights=rules.train.output.weights,
+        record=rules.train.output.record,
+    output:
+        "results/runs/{run}/{task}/seed{seed}/{suite}.json",
+    log:
+        "results/log/evaluate/{run}.{task}.seed{seed}.{suite}.log",
+    benchmark:
+        "results/benchmark/evaluate/{run}.{task}.seed{seed}.{suite}.tsv"
+    params:
+        profile=PLAN.config.profile,
+        device=PLAN.config.device,
+        settings=lambda wc: PLAN.profile.suite(wc.suite).model_dump(mode="json"),
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=120,
+        gpu=PLAN.gpus(),
+    message:
+        "evaluate {wildcards.run} with {wildcards.suite}, seed {wildcards.seed} ({log})"
+    shell:
+        "python -m harness.evaluate {wildcards.run} --suite {wildcards.suite} --seed {wildcards.seed}"
+        " --profile {params.profile} --device {params.device} > {log} 2>&1"

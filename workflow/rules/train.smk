@@ -1,0 +1,26 @@
+rule train:
+    input:
+        code=lambda wc: dependencies.job("harness.train", f"harness.tasks.{wc.task}", PLAN.impl(wc.run)),
+        data=lambda wc: PLAN.data(wc.task),
+    output:
+        weights="results/runs/{run}/{task}/seed{seed}/model.safetensors",
+        record="results/runs/{run}/{task}/seed{seed}/run.json",
+        curve="results/runs/{run}/{task}/seed{seed}/curve.jsonl",
+    log:
+        "results/log/train/{run}.{task}.seed{seed}.log",
+    benchmark:
+        "results/benchmark/train/{run}.{task}.seed{seed}.tsv"
+    params:
+        profile=PLAN.config.profile,
+        device=PLAN.config.device,
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=240,
+        gpu=PLAN.gpus(),
+    retries: 1  # a job that was killed goes on from its last state
+    message:
+        "train {wildcards.run} on {wildcards.task}, seed {wildcards.seed} ({log})"
+    shell:
+        "python -m harness.train {wildcards.run} --task {wildcards.task} --seed {wildcards.seed}"
+        " --profile {params.profile} --device {params.device} > {log} 2>&1"
