@@ -1,1 +1,59 @@
-"""What a trained model is measured by, one file a suite, found by file name."""
+"""What a trained model is measured by, one file a suite, found by file name. A suite module exports
+
+    TASK                 the training task whose model it measures
+    METRICS              {name: Metric}: unit, better direction, score of a guesser
+    Settings             what a profile may say about it
+    cells(profile)       (task, length in tokens or None, metric) of everything it measures there, in order
+    evaluate(model, settings, profile, seed, device)
+                         Rows of those cells. `model` maps tokens_BT to logits_BTV and is in evaluation mode, `settings`
+                         are its training settings, `seed` that of its training
+
+A row whose value or standard error is not finite is no measurement: `harness.evaluate` leaves it out and says so.
+Profiles are checked by these modules, so torch is not imported at their top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Cell = tuple[str, int | None, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement. `items`, where kept, are the scores of the examples behind it, so that runs can be paired."""
+
+    task: str
+    length: int | None  # tokens
+    metric: str
+    value: float
+    n: int  # what the value is a mean over, as the suite says
+    stderr: float | None = None
+    items: Sequence[float] | None = None
+
+    @property
+    def cell(self) -> Cell:
+        return self.task, self.length, self.metric
+
+
+def name(cell: Cell) -> str:
+    """`length/bits_per_byte@2048`, as in a metric key."""
+    task, length, metric = cell
+    return f"{task}/{metric}" + ("" if length is None else f"@{length}")
+
+
+def ratio(numerators_N: np.ndarray, denominators_N: np.ndarray) -> tuple[float, float | None]:
+    """(sum / sum, its standard error over the N clusters), for example nats and bytes of N windows.
+
+    By linearisation: Var = N / (N - 1) · sum_i (a_i - R b_i)^2 / (sum_i b_i)^2 (Cochran, Sampling Techniques, 3rd ed.
+    1977, ch. 6); with all b_i = 1 it is the standard error of a mean. None for a single cluster.
+    """
+    count, total = len(numerators_N), denominators_N.sum()
+    value = numerators_N.sum() / total
+    if count < 2:
+        return float(value), None
+    residual_N = numerators_N - value * denominators_N
+    return float(value), float(np.sqrt(count / (count - 1) * np.square(residual_N).sum()) / total)
