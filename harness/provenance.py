@@ -1,0 +1,63 @@
+"""What made a result: commit, versions, hardware."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("torch", "numpy", "tokenizers", "safetensors")
+
+
+@cache
+def commit() -> str:
+    """The commit that is checked out, with `-dirty` when tracked files differ from it; `unknown` outside git."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        asked = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return asked.stdout.strip() if asked.returncode == 0 and (ROOT / ".git").exists() else "unknown"
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that results depend on."""
+    return {"python": sys.version.split()[0]} | {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def hardware(device: str) -> dict[str, Any]:
+    """Machine, processor, cores, the vector instructions that torch uses (bits depend on them), the device's name."""
+    import torch
+
+    gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
+    return {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "gpu": gpu,
+    }
+
+
+def _processor() -> str:
+    """The processor's name; on Linux the kernel knows it better than `platform`."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or "unknown")
