@@ -31,22 +31,21 @@ from harness.sources import Article
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-FOLDER = Path("results/data")
+DATA = Path("results/data")
 SPLITS = ("train", "valid", "test")
 END = "<|endoftext|>"
 END_ID = 0
+REMAKE = "make it with: python -m harness.data --profile <profile>"
 ALPHABET = 256  # a byte-level tokenizer begins with END and one token a byte
 
 
 class Corpus:
     """The files of one folder, each checked against the manifest before it is used."""
 
-    def __init__(self, folder: Path = FOLDER):
+    def __init__(self, folder: Path = DATA):
         self.folder = folder
         if not (folder / "manifest.json").is_file():
-            raise UserError(
-                f"{folder}/manifest.json is missing; make it with: python -m harness.data --profile <profile>"
-            )
+            raise UserError(f"{folder}/manifest.json is missing; {REMAKE}")
         self.manifest: dict[str, Any] = read_json(folder / "manifest.json")
         self.vocab: int = self.manifest["tokenizer"]["vocab"]
         self.token_bytes_V = np.load(self.file("token_bytes.npy"))
@@ -56,8 +55,7 @@ class Corpus:
         path = self.folder / name
         if not path.is_file() or sha256_file(path) != self.manifest["files"][name]:
             raise UserError(
-                f"{path} is not the file that {self.folder}/manifest.json describes;"
-                f" delete {self.folder} and make it again with: python -m harness.data --profile <profile>"
+                f"{path} is not the file that {self.folder}/manifest.json describes; delete {self.folder} and {REMAKE}"
             )
         return path
 
@@ -122,7 +120,7 @@ def train_tokenizer(texts: Iterable[str], settings: Data) -> Tokenizer:
 def token_bytes(tokenizer: Tokenizer) -> np.ndarray:
     """Bytes of text that each token spells. The byte-level alphabet writes one letter a byte; <end> is no text."""
     tokens = [tokenizer.id_to_token(n) for n in range(tokenizer.get_vocab_size())]
-    return np.array([0 if token == END else len(token) for token in tokens], dtype=np.uint16)
+    return np.array([0 if token == END else len(str(token)) for token in tokens], dtype=np.uint16)
 
 
 def encode(articles: list[Article], tokenizer: Tokenizer) -> np.ndarray:
@@ -176,7 +174,7 @@ def _npy(array: np.ndarray) -> bytes:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.data", description="Make the corpus of a profile.")
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
-    parser.add_argument("--out", type=Path, default=FOLDER, help="folder to write (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=DATA, help="folder to write (default: %(default)s)")
     given = parser.parse_args()
     start = time.perf_counter()
 

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -75,5 +75,5 @@ def _shared(hash_N: np.ndarray, owner_N: np.ndarray) -> Counter[tuple[int, int]]
     pairs: Counter[tuple[int, int]] = Counter()
     for place in np.flatnonzero(ends - starts > 1):
         owners = owner_N[starts[place] : ends[place]].tolist()
-        pairs.update(combinations(owners, 2) if len(owners) <= CROWD else zip(owners, owners[1:], strict=False))
+        pairs.update(combinations(owners, 2) if len(owners) <= CROWD else pairwise(owners))
     return pairs

@@ -5,6 +5,7 @@ than some runs of a mechanism take. The kernel below is the one that `torch.opti
 holds the two equal bit for bit.
 """
 
+# pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
 import math

@@ -133,7 +133,7 @@ def hub(settings: Hub) -> Source:
         digest.update(text.encode() + b"\0")
     record = {
         "name": settings.dataset,
-        "version": f"{settings.name or 'default'}, {settings.split}, first {len(texts)} documents of {revision or 'a folder'}",
+        "version": f"{revision or 'a folder'}: {settings.name or 'default'}, {settings.split}, {len(texts)} documents",
         "url": None if local else f"https://huggingface.co/datasets/{settings.dataset}",
         "licence": licence,
         "sha256": digest.hexdigest(),
@@ -161,7 +161,7 @@ ANOTHER = "set data.source to wiki in the profile to train on the embedded text"
 
 
 def _reach_hub(settings: Hub) -> None:
-    """Raises UserError within seconds when the Hub is switched off or out of reach; `datasets` would retry for minutes."""
+    """Raises UserError in seconds when the Hub is switched off or out of reach; `datasets` would retry for minutes."""
     if any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in OFFLINE):
         raise UserError(f"data.source is hub ({settings.dataset}), but {' or '.join(OFFLINE)} is set; {ANOTHER}")
     try:
