@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from harness.errors import suggest
-from harness.yamlio import Document, Where, show
+from harness.yamlio import Document, Where, shorten, show
 
 
 class Closed(BaseModel):
@@ -18,6 +18,22 @@ class Closed(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
+
+NAME = "[a-z0-9_]{1,60}"
+SLUG = "[a-z0-9]+(-[a-z0-9]+)*"
+
+WANTED = {  # what the common type errors of pydantic ask for, in a user's words
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping of keys to values",
+    "model_type": "a mapping of keys to values",
+    "model_attributes_type": "a mapping of keys to values",
+    "finite_number": "a finite number",
+}
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -43,15 +59,23 @@ def _some(items: T) -> T:
 
 
 def _name(text: str) -> str:
-    if not re.fullmatch(r"[a-z0-9_]{1,60}", text):
-        raise ValueError(f"{text!r} is not a name; use up to 60 of a-z, 0-9 and _ (plain Latin letters)")
+    if not re.fullmatch(NAME, text):
+        raise ValueError(f"{shorten(text)!r} is not a name; use up to 60 of a-z, 0-9 and _ (plain Latin letters)")
     return text
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, bool | int | float | str):
+        raise ValueError("should be one number, text, true or false")
+    return value
 
 
 def slug(text: str) -> str:
     """The text itself if it may name a file or a claim. Raises ValueError with a sentence otherwise."""
-    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", text) or len(text) > 60:
-        raise ValueError(f"{text!r} is not a slug; use up to 60 of a-z, 0-9 and single hyphens (plain Latin letters)")
+    if not re.fullmatch(SLUG, text) or len(text) > 60:
+        raise ValueError(
+            f"{shorten(text)!r} is not a slug; use up to 60 of a-z, 0-9 and single hyphens (plain Latin letters)"
+        )
     return text
 
 
@@ -62,8 +86,9 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(min_length=1, max_length=5000)]
-Name = Annotated[str, AfterValidator(_name)]
-Slug = Annotated[str, AfterValidator(slug)]
+Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"pattern": f"^{NAME}$"})]
+Slug = Annotated[str, AfterValidator(slug), Field(json_schema_extra={"pattern": f"^{SLUG}$", "maxLength": 60})]
+Plain = Annotated[Any, AfterValidator(_plain), Field(json_schema_extra={"type": ["boolean", "number", "string"]})]
 List = Annotated[tuple[T, ...], Strict(False)]
 Some = Annotated[T, AfterValidator(_some)]
 Distinct = Annotated[tuple[T, ...], Strict(False), AfterValidator(_some), AfterValidator(_distinct)]
@@ -82,48 +107,49 @@ def check(model: type[M], value: Any, doc: Document, at: Where = ()) -> M | None
 
 
 def _sentence(error: Any, path: Where, model: type[BaseModel], doc: Document) -> str:
-    kind, parent = error["type"], show(path[:-1]) or "the file"
+    kind, ctx, given = error["type"], error.get("ctx", {}), error["input"]
+    at, parent = show(path) or "the file", show(path[:-1]) or "the file"
     if kind == "extra_forbidden":
-        return f"unknown key {path[-1]!r} in {parent}{suggest(path[-1], _fields(model, error['loc'][:-1]))}"
+        name = shorten(str(path[-1]))
+        return f"unknown key {name!r} in {parent}{suggest(name, _fields(model, error['loc'][:-1]))}"
     if kind == "missing":
         return f"{parent} lacks the key {path[-1]!r}"
     if kind == "union_tag_not_found":
-        return f"{show(path)} lacks the key {error['ctx']['discriminator']}"
+        return f"{at} lacks the key {ctx['discriminator']}"
     if kind == "union_tag_invalid":
-        tags = re.findall(r"'([^']*)'", error["ctx"]["expected_tags"])
-        return (
-            f"{show(path)} has the unknown {error['ctx']['discriminator'].strip(chr(39))} {error['ctx']['tag']!r}"
-            + suggest(error["ctx"]["tag"], tags)
-        )
+        tag, key = shorten(str(ctx["tag"])), ctx["discriminator"].strip("'")
+        return f"{at} has the unknown {key} {tag!r}{suggest(tag, _quoted(ctx['expected_tags']))}"
     if kind == "literal_error":
-        return f"{show(path)} cannot be {error['input']!r}" + suggest(
-            error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"])
-        )
+        name = shorten(str(given))
+        return f"{at} cannot be {name!r}{suggest(name, _quoted(ctx['expected']))}"
     if kind == "value_error":
-        return f"{show(path) or 'the file'}: {error['ctx']['error']}"
-    got = doc.texts.get(path, error["input"])
-    got = "nothing" if error["input"] is None else repr(got) if isinstance(error["input"], str) else _short(got)
-    wanted = re.sub(r"^(Input|String|Tuple|List) should", "should", error["msg"])
-    return f"{show(path)} {wanted[0].lower()}{wanted[1:]}, got {got}"
+        return f"{at}: {ctx['error']}"
+    text = shorten(str(doc.texts.get(path, given)))
+    got = "nothing" if given is None else repr(text) if isinstance(given, str) else text
+    wanted = WANTED.get(kind) or error["msg"].partition(" should be ")[2]
+    return f"{at} should be {wanted}, got {got}" if wanted else f"{at}: {error['msg']}, got {got}"
 
 
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+def _quoted(text: str) -> list[str]:
+    """The names between quotes in a message of pydantic's."""
+    return re.findall(r"'([^']*)'", text)
 
 
 def _in_data(value: Any, loc: Iterable[str | int]) -> Where:
     """A pydantic location without the parts that name a union's branch or say 'this key'."""
     path: list[str | int] = []
-    inner: Any = value
     parts = [part for part in loc if part != "[key]"]
     for place, part in enumerate(parts):
-        known = isinstance(inner, dict) and part in inner
-        known = known or (isinstance(inner, list | tuple) and isinstance(part, int) and part < len(inner))
-        inner = inner[part] if known else inner
+        known = part in _children(value)
+        value = value[part] if known else value
         if known or place == len(parts) - 1:
             path.append(part)
     return tuple(path)
+
+
+def _children(value: Any) -> Any:
+    """The keys of a mapping, the indices of a sequence, nothing of all else."""
+    return value if isinstance(value, dict) else range(len(value)) if isinstance(value, list | tuple) else ()
 
 
 def _fields(model: type[BaseModel], loc: Iterable[str | int]) -> list[str]:

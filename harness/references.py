@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import create_model
 
 import impls
-from harness import checks, closed, config, metrics, tasks
+from harness import checks, claims, closed, config, metrics, tasks
 from harness.errors import UserError, suggest
 from harness.yamlio import Document, Where
 
 if TYPE_CHECKING:
-    from harness.spec import Paper, Run, Trend
+    from harness.spec import Paper, Run
 
 TRAIN_LENGTH = "train_length"  # as a value in args: the training length of the task at hand
 
@@ -31,19 +31,22 @@ def check(paper: Paper, doc: Document) -> None:
         at = ("claims", place)
         if seen.setdefault(claim.id, place) != place:
             doc.blame((*at, "id"), f"the claim id {claim.id!r} was given before, to claims[{seen[claim.id]}]")
-        for role in ("run", "baseline"):
-            run_name = getattr(claim, role, None)
-            if run_name is not None and run_name not in paper.runs:
-                doc.blame(
-                    (*at, role), f"claim {claim.id!r} names an unknown run {run_name!r}{suggest(run_name, paper.runs)}"
-                )
-        if getattr(claim, "baseline", None) == getattr(claim, "run", ""):
-            doc.blame((*at, "baseline"), f"claim {claim.id!r} compares the run with itself; name another baseline")
-        if claim.kind == "property" and claim.check not in checks.names():
-            doc.blame((*at, "check"), f"unknown check {claim.check!r}{suggest(claim.check, checks.names())}")
-        if claim.kind in ("compare", "value", "trend"):
-            for fault in _metric_faults(claim):
-                doc.blame((*at, "metric"), f"claim {claim.id!r}: {fault}")
+        for below, test in claims.tests(claim):
+            _check_test(test, paper, doc, (*at, *below), f"claim {claim.id!r}")
+
+
+def _check_test(test: Any, paper: Paper, doc: Document, at: Where, name: str) -> None:
+    for role in ("run", "baseline"):
+        run = getattr(test, role, None)
+        if run is not None and run not in paper.runs:
+            doc.blame((*at, role), f"{name} names an unknown run {run!r}{suggest(run, paper.runs)}")
+    if getattr(test, "baseline", None) == getattr(test, "run", ""):
+        doc.blame((*at, "baseline"), f"{name} compares the run with itself; name another baseline")
+    if test.kind == "property" and test.check not in checks.names():
+        doc.blame((*at, "check"), f"unknown check {test.check!r}{suggest(test.check, checks.names())}")
+    if test.kind in ("compare", "value", "trend"):
+        for fault in _metric_faults(test):
+            doc.blame((*at, "metric"), f"{name}: {fault}")
 
 
 def _check_run(run: Run, doc: Document, at: Where) -> None:
@@ -97,7 +100,7 @@ def _metric_faults(claim: Any) -> Iterator[str]:
         yield from _length_faults(key, cells)
 
 
-def _trend_faults(claim: Trend, key: metrics.Key, cells: set[tuple[str, Any, str]]) -> Iterator[str]:
+def _trend_faults(claim: claims.Trend, key: metrics.Key, cells: set[tuple[str, Any, str]]) -> Iterator[str]:
     if key.length is not None or key.multiple is not None:
         yield "a trend takes its metric over all lengths; leave the @ away"
     if claim.over == "length":
@@ -136,26 +139,25 @@ def _cells(suite_name: str) -> set[tuple[str, Any, str]]:
     return cells
 
 
-def check_builds(papers: dict[str, Paper]) -> None:
-    """Build every run at every profile's width, on no device. Raises UserError with what does not fit."""
+def check_builds(paper: Paper, profile: config.Profile, doc: Document) -> None:
+    """Build every run at the widths of a profile, on no device; note in `doc` the arguments that do not fit."""
     import torch
 
     from harness import model, runs
 
-    faults: set[str] = set()
-    for name in config.profile_names():
-        profile = config.load_profile(name)
-        for slug, paper in papers.items():
-            for run_name, run in paper.runs.items():
-                settings = runs.run_settings(run, profile)
-                for task in profile.tasks:
-                    try:
-                        shape = model.shape_of(run.impl, settings.args_at(task), profile.tasks[task].model, vocab=256)
-                        with torch.device("meta"):
-                            impls.build(run.impl, shape.width, shape.args)
-                    except ValueError as error:
-                        faults.add(f"papers/{slug}.yaml: run {run_name!r} at profile {name!r}, task {task!r}: {error}")
-                    except Exception:  # the module's own fault: a failed run says so on its page
-                        continue
-    if faults:
-        raise UserError("\n".join(sorted(faults)))
+    for name, run in paper.runs.items():
+        where = f"run {name!r} at profile {profile.name!r}"
+        try:
+            settings = runs.run_settings(run, profile)
+        except UserError as error:
+            doc.blame(("runs", name, "recipe"), f"{where}: {error}")
+            continue
+        for task, known in settings.tasks.items():
+            try:
+                shape = model.shape_of(run.impl, settings.args_at(task), known.model, vocab=256)
+                with torch.device("meta"):
+                    impls.build(run.impl, shape.width, shape.args)
+            except ValueError as error:
+                doc.blame(("runs", name, "args"), f"{where}, task {task!r}: {error}")
+            except Exception:  # the module's own fault: a failed run says so on its page
+                continue

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from harness.config import Data, Profile
 from harness.errors import UserError
+from harness.references import TRAIN_LENGTH
 from harness.spec import Paper, Run
-
-TRAIN_LENGTH = "train_length"  # as a value in args: the training length of the task at hand
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def canonical(value: Any) -> str:
 
 
 def run_settings(run: Run, profile: Profile) -> RunSettings:
-    """One run of a paper under a profile."""
+    """One run of a paper under a profile. Raises UserError when its recipe does not fit the profile."""
     recipe = {task: given for task, rates in run.recipe.items() if (given := rates.model_dump(exclude_unset=True))}
     training = {
         "data": profile.data.model_dump(),
@@ -46,11 +47,15 @@ def run_settings(run: Run, profile: Profile) -> RunSettings:
     }
     whole = {"impl": run.impl, "args": run.args, "recipe": recipe, "training": training}
     digest = hashlib.sha256(canonical(whole).encode()).hexdigest()
-    tasks = {
-        task: type(settings).model_validate({**settings.model_dump(), **recipe.get(task, {})})
-        for task, settings in profile.tasks.items()
-    }
+    tasks = {task: _overridden(settings, recipe.get(task, {})) for task, settings in profile.tasks.items()}
     return RunSettings(f"{run.impl}-{digest[:8]}", run.impl, dict(run.args), recipe, tasks, profile.data)
+
+
+def _overridden(settings: Any, recipe: dict[str, Any]) -> Any:
+    try:
+        return type(settings).model_validate({**settings.model_dump(), **recipe})
+    except ValidationError as error:
+        raise UserError(f"the recipe {recipe} does not fit: {error.errors()[0]['msg']}") from None
 
 
 def run_ids(paper: Paper, profile: Profile) -> dict[str, str]:

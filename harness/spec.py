@@ -3,7 +3,7 @@
     python -m harness.spec check [FILE…]    every fault with its line; all of papers/ by default
     python -m harness.spec schema           write the JSON schemas for editors to workflow/schemas/
 
-A claim quotes the paper, says where the sentence stands, and names a test of one of five kinds.
+Claims are described in `harness.claims`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from harness import references
-from harness.closed import Closed, Distinct, List, Name, NotNegative, Positive, Slug, Some, Text, check, slug
-from harness.config import Config, Overrides, profile_model
+from harness.claims import AnyClaim
+from harness.closed import Closed, Distinct, List, Name, Some, Text, check, slug
+from harness.config import Config, Overrides, Profile, load_profile, profile_model, profile_names
 from harness.errors import UserError, leave
 from harness.files import dump_json, write_atomic
 from harness.yamlio import Document, read
@@ -36,7 +37,7 @@ def _arxiv(text: str) -> str:
 class Tagged(Closed):
     """One value of the paper's recipe, with who says so."""
 
-    value: bool | int | float | str
+    value: Plain
     source: Literal["paper", "code", "author", "assumed"]
     note: Text | None = None
 
@@ -49,73 +50,6 @@ class Run(Closed):
         default_factory=dict
     )  # of the mechanism's Config; "train_length" stands for that number
     recipe: dict[str, Overrides] = Field(default_factory=dict)  # by training task
-
-
-class Claim(Closed):
-    """What every claim has: a sentence of the paper and where it stands."""
-
-    id: Slug
-    quote: Text
-    paraphrase: bool = False  # the quote gives the sense, not the words
-    where: Text
-    reported: Text | None = None  # the paper's own numbers, with their scale
-
-
-class Compare(Claim):
-    """`run` against `baseline` on one metric: higher or lower by more than `margin`, or within it."""
-
-    kind: Literal["compare"]
-    run: Name
-    baseline: Name
-    metric: Text
-    expect: Literal["higher", "lower", "within"]
-    margin: NotNegative  # in the metric's unit
-    margin_from: Text
-
-
-class Value(Claim):
-    """A reported number, only where the scales match."""
-
-    kind: Literal["value"]
-    run: Name
-    metric: Text
-    value: float
-    tolerance: Positive
-    tolerance_from: Text
-
-
-class Trend(Claim):
-    """The slope of a metric per doubling of `over`: of the run, or of run minus baseline where one is given.
-
-    Over length, `metric` is a key without `@`; over pairs its task is one without the number: `recall/mqar/accuracy`.
-    """
-
-    kind: Literal["trend"]
-    run: Name
-    baseline: Name | None = None
-    metric: Text
-    over: Literal["length", "pairs"]
-    expect: Literal["rises", "falls", "flat"]
-    margin: NotNegative  # in the metric's unit per doubling
-    margin_from: Text
-
-
-class Property(Claim):
-    """A check of `harness/checks.py` that holds exactly."""
-
-    kind: Literal["property"]
-    run: Name
-    check: Name
-
-
-class Untested(Claim):
-    """A claim that is not judged here, with the reason."""
-
-    kind: Literal["untested"]
-    reason: Text
-
-
-AnyClaim = Annotated[Compare | Value | Trend | Property | Untested, Field(discriminator="kind")]
 
 
 class Paper(Closed):
@@ -141,20 +75,22 @@ def load_papers(folder: Path = PAPERS) -> dict[str, Paper]:
 
 def paper_files(folder: Path = PAPERS) -> list[Path]:
     """The papers of a folder, in the order of their names. Raises UserError when there is none."""
-    files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
-    misnamed = sorted(folder.glob("*.yml")) if folder.is_dir() else []
+    misnamed = sorted(folder.glob("*.yml"))
     if misnamed:
         raise UserError(f"{misnamed[0]}: a paper's file ends in .yaml; rename it")
+    files = sorted(folder.glob("*.yaml"))
     if not files:
         raise UserError(f"{folder}: no paper here; add one as {folder}/<slug>.yaml")
     return files
 
 
-def load_files(files: Iterable[Path]) -> dict[str, Paper]:
-    """The papers of these files by slug. Raises UserError with every fault of every file, one a line."""
+def load_files(files: Iterable[Path], profiles: Iterable[Profile] = ()) -> dict[str, Paper]:
+    """The papers of these files by slug, each run built at the widths of these profiles.
+
+    Raises UserError with every fault of every file, one a line.
+    """
     papers: dict[str, Paper] = {}
     faults: list[str] = []
-    arxiv: dict[str, Path] = {}
     for file in files:
         try:
             doc = read(file)
@@ -163,9 +99,9 @@ def load_files(files: Iterable[Path]) -> dict[str, Paper]:
             continue
         paper = _paper(doc, file)
         if paper is not None:
-            first = arxiv.setdefault(paper.arxiv, file)
-            if first != file:
-                doc.blame(("arxiv",), f"arXiv {paper.arxiv} is already the paper of {first}")
+            _check_unique(paper, file.stem, papers, doc)
+            for profile in profiles if not doc.found else ():
+                references.check_builds(paper, profile, doc)
             papers[file.stem] = paper
         faults += doc.faults()
     if faults:
@@ -179,12 +115,21 @@ def _paper(doc: Document, file: Path) -> Paper | None:
     except ValueError as error:
         doc.blame((), f"the file's name: {error}")
     if isinstance(doc.value.get("arxiv"), float):
-        doc.blame(("arxiv",), f'an arXiv id must be quoted, or it is read as a number: arxiv: "{doc.texts["arxiv",]}"')
-        doc.value["arxiv"] = doc.texts["arxiv",]
+        text = doc.texts["arxiv",]
+        doc.blame(("arxiv",), f'an arXiv id must be quoted, or it is read as a number: arxiv: "{text}"')
+        doc.value["arxiv"] = text
     paper = check(Paper, doc.value, doc)
     if paper is not None:
         references.check(paper, doc)
     return paper
+
+
+def _check_unique(paper: Paper, stem: str, papers: dict[str, Paper], doc: Document) -> None:
+    if stem in papers:
+        doc.blame((), f"a paper {stem!r} was given before; a paper is known by its file's name")
+    for other, known in papers.items():
+        if known.arxiv == paper.arxiv:
+            doc.blame(("arxiv",), f"arXiv {paper.arxiv} is already the paper {other!r}")
 
 
 def schemas() -> dict[str, str]:
@@ -204,8 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name, text in schemas().items():
             write_atomic(SCHEMAS / name, text)
         return 0
-    papers = load_files(given.files or paper_files())
-    references.check_builds(papers)
+    papers = load_files(given.files or paper_files(), [load_profile(name) for name in profile_names()])
     runs, claims = sum(len(paper.runs) for paper in papers.values()), sum(len(p.claims) for p in papers.values())
     print(f"ok: {_count(len(papers), 'paper')}, {_count(runs, 'run')}, {_count(claims, 'claim')}")
     return 0

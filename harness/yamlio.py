@@ -6,6 +6,7 @@ octal, `1_000`, `12:30`, `.nan`, tags, anchors, merge keys, repeated keys and se
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from harness.errors import UserError
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 24
+MAX_NODES = 20_000
 
 Where = tuple[str | int, ...]
 
@@ -34,7 +36,7 @@ BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False
 INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?")
 NOT_FINITE = re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE)
-ODD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|0[xob][0-9a-f_]+|[0-9]+(_[0-9_]*)+(\.[0-9_]*)?|[0-9]+(:[0-5]?[0-9])+)", re.I)
+ODD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|0[xob][0-9a-f_]+|[0-9]+_[0-9_]*(\.[0-9_]*)?|[0-9]+(:[0-5]?[0-9])+)", re.I)
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -89,24 +91,29 @@ def parse(content: bytes, name: str) -> Document:
 
 def scalar(text: str) -> Any:
     """The value of plain (unquoted) text. Raises ValueError with a sentence for forms that YAML versions read apart."""
+    shown = shorten(text)
     if text in NULL:
         return None
     if text in BOOL:
         return BOOL[text]
     if INT.fullmatch(text):
         if len(text) > 18:
-            raise ValueError(f"the number {text[:20]}… has too many digits")
+            raise ValueError(f"the number {shown} has too many digits")
         return int(text)
-    if FLOAT.fullmatch(text):
-        value = float(text)
-        if value in (float("inf"), float("-inf")):
-            raise ValueError(f"{text} is not a finite number")
+    if FLOAT.fullmatch(text) and math.isfinite(value := float(text)):
         return value
-    if NOT_FINITE.fullmatch(text):
-        raise ValueError(f"{text} is not a finite number")
+    if FLOAT.fullmatch(text) or NOT_FINITE.fullmatch(text):
+        raise ValueError(f"{shown} is not a finite number")
     if ODD_NUMBER.fullmatch(text):
-        raise ValueError(f"{text} is not a plain decimal number; write it in decimal digits, or quote it if it is text")
+        raise ValueError(
+            f"{shown} is not a plain decimal number; write it in decimal digits, or quote it if it is text"
+        )
     return text
+
+
+def shorten(text: str, most: int = 60) -> str:
+    """The text, or its start and an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 class _Reader:
@@ -150,9 +157,11 @@ class _Reader:
         if isinstance(event, AliasEvent) or event.anchor is not None:
             raise self._refuse(line, f"{where}anchors and aliases (& and *) are not read; write the value out")
         if event.tag is not None:
-            raise self._refuse(line, f"{where}the tag {event.tag!r} is not read; remove it")
+            raise self._refuse(line, f"{where}the tag {shorten(event.tag)!r} is not read; remove it")
         if len(path) > MAX_DEPTH:
             raise self._refuse(line, f"values are nested more than {MAX_DEPTH} deep")
+        if len(self.doc.lines) > MAX_NODES:
+            raise self._refuse(line, f"the file holds more than {MAX_NODES:,} values")
         self.doc.lines.setdefault(path, line + 1)
         if isinstance(event, ScalarEvent):
             return self._scalar(event, path, line, where)
@@ -181,7 +190,7 @@ class _Reader:
             key = self._key(event, path)
             if key in items:
                 first = self.doc.lines[(*path, key)]
-                raise self._refuse(event.start_mark.line, f"the key {key!r} was given before, on line {first}")
+                raise self._refuse(event.start_mark.line, f"the key {shorten(key)!r} was given before, on line {first}")
             self.doc.lines[(*path, key)] = event.start_mark.line + 1
             items[key] = self._build(self._next(), (*path, key))
         return items
@@ -193,7 +202,7 @@ class _Reader:
         if event.value == "<<" and event.implicit[0]:
             raise self._refuse(line, "merge keys (<<) are not read; write the keys out")
         if not event.value or UNPRINTABLE.search(event.value):
-            raise self._refuse(line, f"the key {event.value!r} is empty or holds a control character")
+            raise self._refuse(line, f"the key {shorten(event.value)!r} is empty or holds a control character")
         return event.value
 
     def _refuse(self, line: int, text: str) -> UserError:
@@ -204,7 +213,7 @@ class _Reader:
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
         if mark is None:  # the reader met a character that YAML forbids
             return self._refuse(max(self._forbidden_line(error), 0), f"{problem}; remove it")
-        shown = self.source[mark.line].strip()[:60] if mark.line < len(self.source) else "the end of the file"
+        shown = shorten(self.source[mark.line].strip()) if mark.line < len(self.source) else "the end of the file"
         mend = ""
         if "'\\t'" in problem:
             problem, mend = "a tab stands where YAML wants spaces", "; indent with spaces"
@@ -219,4 +228,4 @@ class _Reader:
 
 def show(path: Where) -> str:
     """A path as a reader would write it: `claims[2].margin`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{shorten(part)}" for part in path).lstrip(".")
