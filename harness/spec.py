@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field
 
 from harness import references
 from harness.claims import AnyClaim
-from harness.closed import Closed, Distinct, List, Name, Some, Text, check, slug
+from harness.closed import Closed, Distinct, List, Name, Plain, Some, Text, check, slug
 from harness.config import Config, Overrides, Profile, load_profile, profile_model, profile_names
 from harness.errors import UserError, leave
 from harness.files import dump_json, write_atomic

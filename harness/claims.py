@@ -1,0 +1,145 @@
+"""Claims of a paper as data: a sentence, where it stands, and a test that is fixed before its result is known.
+
+Five kinds: `compare`, `value`, `trend`, `property`, `untested`. A sentence that promises several things at once is
+`all_of` or `any_of` such tests. How each is judged is stated in `harness.verdict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from harness.closed import Closed, List, Name, NotNegative, Positive, Slug, Text
+from harness.yamlio import Where
+
+STRICT = ("higher", "lower", "rises", "falls")  # expectations that make sense with a margin of 0
+
+
+class Claim(Closed):
+    """What every claim has: a sentence of the paper and where it stands."""
+
+    id: Slug
+    quote: Text
+    paraphrase: bool = False  # the quote gives the sense, not the words
+    where: Text
+    reported: Text | None = None  # the paper's own numbers, with their scale
+
+
+class _Margin(Closed):
+    """A margin in the metric's unit (of a trend: per doubling), and who says that it matters."""
+
+    margin: NotNegative
+    margin_from: Text
+
+    @model_validator(mode="after")
+    def _margin_leaves_room(self) -> _Margin:
+        expect = getattr(self, "expect", "higher")
+        if self.margin == 0 and expect not in STRICT:
+            raise ValueError(f"expect: {expect} needs a margin above 0, or nothing could ever confirm it")
+        return self
+
+
+class Compare(_Margin):
+    """`run` against `baseline` on one metric.
+
+    higher, lower: by more than `margin`; not_lower, not_higher: not by `margin` or more; within: neither.
+    """
+
+    kind: Literal["compare"]
+    run: Name
+    baseline: Name
+    metric: Text
+    expect: Literal["higher", "lower", "not_lower", "not_higher", "within"]
+
+
+class Value(Closed):
+    """A reported number, only where the scales match."""
+
+    kind: Literal["value"]
+    run: Name
+    metric: Text
+    value: float
+    tolerance: Positive
+    tolerance_from: Text
+
+
+class Trend(_Margin):
+    """The slope of a metric per doubling of `over`: of the run, or of run minus baseline where one is given.
+
+    Over length, `metric` is a key without `@`; over pairs its task is one without the number: `recall/mqar/accuracy`.
+    """
+
+    kind: Literal["trend"]
+    run: Name
+    baseline: Name | None = None
+    metric: Text
+    over: Literal["length", "pairs"]
+    expect: Literal["rises", "falls", "flat"]
+
+
+class Property(Closed):
+    """A check of `harness/checks.py` that holds exactly."""
+
+    kind: Literal["property"]
+    run: Name
+    check: Name
+
+
+class Untested(Closed):
+    """What is not judged here, with the reason."""
+
+    kind: Literal["untested"]
+    reason: Text
+
+
+class CompareClaim(Claim, Compare):
+    __doc__ = Compare.__doc__
+
+
+class ValueClaim(Claim, Value):
+    __doc__ = Value.__doc__
+
+
+class TrendClaim(Claim, Trend):
+    __doc__ = Trend.__doc__
+
+
+class PropertyClaim(Claim, Property):
+    __doc__ = Property.__doc__
+
+
+class UntestedClaim(Claim, Untested):
+    __doc__ = Untested.__doc__
+
+
+Test = Annotated[Compare | Value | Trend | Property | Untested, Field(discriminator="kind")]
+Parts = Annotated[List[Test], Field(min_length=2)]
+
+
+class AllOf(Claim):
+    """A sentence that promises every part."""
+
+    kind: Literal["all_of"]
+    parts: Parts
+
+
+class AnyOf(Claim):
+    """A sentence that promises one of its parts at least."""
+
+    kind: Literal["any_of"]
+    parts: Parts
+
+
+AnyClaim = Annotated[
+    CompareClaim | ValueClaim | TrendClaim | PropertyClaim | UntestedClaim | AllOf | AnyOf, Field(discriminator="kind")
+]
+
+
+def tests(claim: AnyClaim) -> Iterator[tuple[Where, Test]]:
+    """The tests of a claim, each with its path below the claim: itself, or its parts."""
+    if isinstance(claim, AllOf | AnyOf):
+        yield from ((("parts", place), part) for place, part in enumerate(claim.parts))
+    else:
+        yield (), claim
