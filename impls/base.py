@@ -108,18 +108,24 @@ class ScoreMixer(TokenMixer):
 
 
 class RecurrentMixer(TokenMixer):
-    """A mixer whose paper gives a recurrence over a state that does not grow: transcribe it as `step`."""
+    """A mixer whose paper gives a recurrence over a state that does not grow: transcribe it as `step`.
+
+    That is enough to be right. Where the final state has a closed form, `prefill` gives it, and with it `forward`.
+    """
 
     @abstractmethod
     def init_state(self, batch: int) -> Any:
-        """The state before the first token, on the device and in the dtype of the weights."""
+        """The state before the first token, on the device of the weights, sums in float32 or wider."""
 
     @abstractmethod
     def step(self, x_BD: Tensor, state: Any) -> tuple[Tensor, Any]:
         """(y_BD, next state) by the paper's recurrence."""
 
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.prefill(x_BTD)[0]
+
     def prefill(self, x_BTD: Tensor) -> tuple[Tensor, Any]:
-        """(y_BTD, state after T tokens). Folds `step`; override where the final state has a closed form."""
+        """(y_BTD, state after T tokens). Here `step`, folded: slow, never wrong."""
         state = self.init_state(x_BTD.shape[0])
         y_BTD = []
         for x_BD in x_BTD.unbind(1):

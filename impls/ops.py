@@ -50,6 +50,17 @@ def scores(q_BHTK: Tensor, k_BHSK: Tensor, scale: float) -> Tensor:
     return torch.einsum("bhtk,bhsk->bhts", q_BHTK * scale, k_BHSK)
 
 
+def hide(s_BHTS: Tensor, value: float) -> Tensor:
+    """s_BHTS with `value` at the keys that a query (the last T of S positions) may not see."""
+    T, S = s_BHTS.shape[-2:]
+    return s_BHTS.masked_fill(~causal(T, S, s_BHTS.device), value)
+
+
+def causal_softmax(s_BHTS: Tensor) -> Tensor:
+    """Softmax over the keys that each query (the last T of S positions) sees, in float32 or wider."""
+    return hide(wide(s_BHTS), float("-inf")).softmax(dim=-1)
+
+
 def rope(x_BHTK: Tensor, start: int = 0, base: float = 10_000.0) -> Tensor:
     """Rotate pairs (i, i + K/2) of x at positions start, start + 1, … (RoPE, arXiv:2104.09864 eq. 34).
 
@@ -64,6 +75,38 @@ def rope(x_BHTK: Tensor, start: int = 0, base: float = 10_000.0) -> Tensor:
     cos_TF, sin_TF = angle_TF.cos().to(x_BHTK.dtype), angle_TF.sin().to(x_BHTK.dtype)
     a_BHTF, b_BHTF = x_BHTK.chunk(2, dim=-1)
     return torch.cat([a_BHTF * cos_TF - b_BHTF * sin_TF, b_BHTF * cos_TF + a_BHTF * sin_TF], dim=-1)
+
+
+def expanded(d_model: int, factor: float, heads: int) -> int:
+    """Width `factor · d_model` of all heads together. Raises ValueError when that is not a multiple of the heads."""
+    width = factor * d_model
+    if heads < 1 or width < heads or width % heads:
+        raise ValueError(f"{factor} · d_model={width:g} is not a multiple of heads={heads}; change one of the three")
+    return int(width)
+
+
+def unit(x_BHTK: Tensor) -> Tensor:
+    """x / |x|, with 1e-6 added to |x|^2 so that a zero vector stays zero and has a finite gradient."""
+    return x_BHTK * (x_BHTK.square().sum(dim=-1, keepdim=True) + 1e-6).rsqrt()
+
+
+def head_norm(y_BHTV: Tensor, weight_V: Tensor) -> Tensor:
+    """RMSNorm of each head (arXiv:1910.07467), its weight shared by the heads."""
+    return nn.functional.rms_norm(y_BHTV, weight_V.shape, weight_V.to(y_BHTV.dtype), 1e-5)
+
+
+def conv_weight(width: int, taps: int) -> nn.Parameter | None:
+    """weight_DW of `short_conv` with torch's start for a depthwise convolution, U(±1/sqrt(W)); None without taps."""
+    return nn.Parameter(torch.empty(width, taps).uniform_(-(taps**-0.5), taps**-0.5)) if taps else None
+
+
+def short_conv(x_BTD: Tensor, weight_DW: Tensor | None, past_BWD: Tensor) -> tuple[Tensor, Tensor]:
+    """(y_BTD, the last W - 1 inputs): each channel's last W values weighted; `past` holds those before x."""
+    if weight_DW is None:
+        return x_BTD, past_BWD
+    x_BWD = torch.cat([past_BWD.to(x_BTD.dtype), x_BTD], dim=1)
+    y_BDT = nn.functional.conv1d(x_BWD.mT, weight_DW[:, None], groups=weight_DW.shape[0])
+    return y_BDT.mT, x_BWD[:, x_BTD.shape[1] :]
 
 
 def decay_scan(
