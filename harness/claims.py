@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from harness.closed import Closed, List, Name, NotNegative, Positive, Slug, Text
 from harness.yamlio import Where
@@ -115,7 +115,15 @@ class UntestedClaim(Claim, Untested):
 
 
 Test = Annotated[Compare | Value | Trend | Property | Untested, Field(discriminator="kind")]
-Parts = Annotated[List[Test], Field(min_length=2)]
+
+
+def _several(parts: tuple[Test, ...]) -> tuple[Test, ...]:
+    if len(parts) < 2:
+        raise ValueError("needs at least 2 parts")
+    return parts
+
+
+Parts = Annotated[List[Test], AfterValidator(_several)]
 
 
 class AllOf(Claim):

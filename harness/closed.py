@@ -101,7 +101,7 @@ def check(model: type[M], value: Any, doc: Document, at: Where = ()) -> M | None
         return model.model_validate(value)
     except ValidationError as problem:
         for error in problem.errors(include_url=False):
-            path = _in_data(value, error["loc"])
+            path = _in_data(value, error["loc"], error["type"] == "missing")
             doc.blame((*at, *path), _sentence(error, (*at, *path), model, doc))
         return None
 
@@ -135,14 +135,14 @@ def _quoted(text: str) -> list[str]:
     return re.findall(r"'([^']*)'", text)
 
 
-def _in_data(value: Any, loc: Iterable[str | int]) -> Where:
-    """A pydantic location without the parts that name a union's branch or say 'this key'."""
+def _in_data(value: Any, loc: Iterable[str | int], missing: bool) -> Where:
+    """A pydantic location without the parts that name a union's branch or say 'this key'; its end may be missing."""
     path: list[str | int] = []
     parts = [part for part in loc if part != "[key]"]
     for place, part in enumerate(parts):
         known = part in _children(value)
         value = value[part] if known else value
-        if known or place == len(parts) - 1:
+        if known or (missing and place == len(parts) - 1):
             path.append(part)
     return tuple(path)
 
