@@ -1,7 +1,247 @@
-"""Properties of a mechanism that hold exactly or not at all."""
+"""Properties of a mechanism that hold exactly or not at all: what a claim of kind `property` names as its `check`.
+
+Each public function below takes a mixer of width WIDTH in float64, its weights nudged away from their special start,
+and returns what was found. A check that cannot be asked of this kind of mixer raises ValueError with the reason.
+"Exactly" means to within TOLERANCE of float64 arithmetic, on three drawn inputs of growing scale.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from inspect import isfunction, signature
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+import impls
+from impls.base import ScoreMixer, TokenMixer
+
+WIDTH = 192  # divisible by every usual number of heads, 12 among them
+LENGTH = 24  # tokens of an input, and what `train_length` in a run's arguments stands for here
+BATCH = 2
+SCALES = (0.5, 1.0, 4.0)
+NUDGE = 0.02
+TOLERANCE = 1e-9
+
+
+class Finding(NamedTuple):
+    """Whether the property holds, and the number that says so."""
+
+    holds: bool
+    detail: str
+
 
 def names() -> list[str]:
-    return []
+    """Every check, in alphabetical order."""
+    return sorted(name for name, value in vars(sys.modules[__name__]).items() if _is_check(name, value))
+
+
+def summary(name: str) -> str:
+    """The sentence that a check asserts."""
+    return _find(name).__doc__ or ""
+
+
+def run(name: str, impl: str, args: dict[str, Any]) -> Finding:
+    """Ask a check of a mechanism with these arguments. Raises ValueError when it cannot be asked."""
+    check = _find(name)
+    args = {key: LENGTH if value == "train_length" else value for key, value in args.items()}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        mixer = impls.build(impl, WIDTH, args).double().eval()
+        for parameter in mixer.parameters():
+            parameter.add_(NUDGE * torch.randn_like(parameter))
+        return check(mixer)
+
+
+def causal(mixer: TokenMixer) -> Finding:
+    """The output at a token does not depend on later tokens."""
+    error = 0.0
+    for x_BTD in _inputs():
+        y_BTD = mixer(x_BTD)
+        error = max([error, *(_distance(mixer(x_BTD[:, :t]), y_BTD[:, :t]) for t in (1, 2, 7, LENGTH - 1))])
+    return _is_zero(error, "largest change of an output when later tokens are cut off")
+
+
+def step_equals_forward(mixer: TokenMixer) -> Finding:
+    """Decoding token by token after a prefix gives the outputs of the whole sequence at once."""
+    error = 0.0
+    for x_BTD in _inputs():
+        y_BTD = mixer(x_BTD)
+        y_prefix_BTD, state = mixer.prefill(x_BTD[:, :7])
+        error = max(error, _distance(y_prefix_BTD, y_BTD[:, :7]))
+        for t in range(7, LENGTH):
+            y_BD, state = mixer.step(x_BTD[:, t], state)
+            error = max(error, _distance(y_BD, y_BTD[:, t]))
+    return _is_zero(error, "largest difference between decoding and the whole sequence")
+
+
+def state_constant_in_length(mixer: TokenMixer) -> Finding:
+    """The state kept for decoding has the same size after any number of tokens."""
+    short, long = _state_sizes(mixer)
+    return Finding(short == long, f"{short:,} numbers after {LENGTH} tokens, {long:,} after {4 * LENGTH}")
+
+
+def state_grows_with_length(mixer: TokenMixer) -> Finding:
+    """The state kept for decoding grows with the number of tokens."""
+    short, long = _state_sizes(mixer)
+    return Finding(short < long, f"{short:,} numbers after {LENGTH} tokens, {long:,} after {4 * LENGTH}")
+
+
+def rows_sum_to_one(mixer: TokenMixer) -> Finding:
+    """The weights of every query sum to one."""
+    error = max(float((A_BHTS.sum(-1) - 1).abs().max()) for A_BHTS in _weights(mixer))
+    return _is_zero(error, "largest distance of a row sum from 1")
+
+
+def rows_need_not_sum_to_one(mixer: TokenMixer) -> Finding:
+    """The weights of some query do not sum to one."""
+    error = max(float((A_BHTS.sum(-1) - 1).abs().max()) for A_BHTS in _weights(mixer))
+    return Finding(error > 1e-3, f"largest distance of a row sum from 1: {error:.2g}")
+
+
+def row_sums_within_unit(mixer: TokenMixer) -> Finding:
+    """The weights of every query sum to something between zero and one."""
+    sums = torch.cat([A_BHTS.sum(-1).flatten() for A_BHTS in _weights(mixer)])
+    low, high = float(sums.min()), float(sums.max())
+    return Finding(low >= -TOLERANCE and high <= 1 + TOLERANCE, f"row sums from {low:.3g} to {high:.3g}")
+
+
+def absolute_rows_sum_to_one(mixer: TokenMixer) -> Finding:
+    """The absolute weights of every query sum to one."""
+    error = max(float((A_BHTS.abs().sum(-1) - 1).abs().max()) for A_BHTS in _weights(mixer))
+    return _is_zero(error, "largest distance of a sum of absolute weights from 1")
+
+
+def weights_not_negative(mixer: TokenMixer) -> Finding:
+    """No weight is negative."""
+    low = float(_visible(mixer).min())
+    return Finding(low >= 0, f"least weight {low:.3g}")
+
+
+def weights_of_both_signs(mixer: TokenMixer) -> Finding:
+    """Some weights are negative and some positive."""
+    visible = _visible(mixer)
+    low, high = float(visible.min()), float(visible.max())
+    return Finding(low < 0 < high, f"weights from {low:.3g} to {high:.3g}")
+
+
+def weights_exact_zeros(mixer: TokenMixer) -> Finding:
+    """Some visible keys get a weight of exactly zero."""
+    zeros, text = _zeros(mixer)
+    return Finding(zeros > 0, text)
+
+
+def weights_no_zeros(mixer: TokenMixer) -> Finding:
+    """No visible key gets a weight of exactly zero."""
+    zeros, text = _zeros(mixer)
+    return Finding(zeros == 0, text)
+
+
+def zero_row_when_all_scores_negative(mixer: TokenMixer) -> Finding:
+    """A query whose scores are all negative gives every key a weight of exactly zero."""
+    scores = _score_mixer(mixer)
+    largest = 0.0
+    for x_BTD in _inputs():
+        _, k_BHSK, _ = scores.project(x_BTD)
+        k_BHSK = k_BHSK.abs() + 0.1
+        largest = max(largest, float(scores.attention(-k_BHSK, k_BHSK, *scores.gates(x_BTD)).abs().max()))
+    return Finding(largest == 0, f"largest absolute weight when q · k < 0 for every key: {largest:.2g}")
+
+
+def weights_depend_on_own_score(mixer: TokenMixer) -> Finding:
+    """The weight of a key depends on that key's score alone: the Jacobian of weights by scores is diagonal."""
+    scores = _score_mixer(mixer)
+    others, own = 0.0, 0.0
+    for x_BTD in _inputs():
+        q_BHTK, k_BHSK, _ = scores.project(x_BTD)
+        gates = scores.gates(x_BTD)
+        before_BHTS = scores.attention(q_BHTK, k_BHSK, *gates)
+        for s in (0, LENGTH // 2):
+            moved_BHSK = k_BHSK.clone()
+            moved_BHSK[:, :, s] = 1.5 * moved_BHSK[:, :, s].flip(-1)
+            change_BHTS = (scores.attention(q_BHTK, moved_BHSK, *gates) - before_BHTS).abs()
+            own = max(own, float(change_BHTS[..., s].max()))
+            change_BHTS[..., s] = 0
+            others = max(others, float(change_BHTS.max()))
+    detail = f"a changed key moves its own weights by up to {own:.2g} and those of other keys by {others:.2g}"
+    return Finding(others <= TOLERANCE < own, detail)
+
+
+def last_write_wins(mixer: TokenMixer) -> Finding:
+    """With a write strength of one and no decay, reading a repeated unit key returns the last value written to it."""
+    attend = getattr(sys.modules[type(mixer).__module__], "attend", None)
+    wanted = signature(attend).parameters if attend else {}
+    if attend is None or "beta" not in wanted:
+        raise ValueError(f"{type(mixer).__module__} has no write strength beta, so no value is ever overwritten")
+    generator = torch.Generator().manual_seed(0)
+    k_BHTK = torch.nn.functional.normalize(
+        torch.randn(BATCH, 1, 4, 8, generator=generator, dtype=torch.float64), dim=-1
+    )
+    k_BHTK = k_BHTK[:, :, [0, 1, 0, 2, 0]]  # the first key three times
+    v_BHTV = torch.randn(BATCH, 1, 5, 6, generator=generator, dtype=torch.float64)
+    ones_BHT = torch.ones(BATCH, 1, 5, dtype=torch.float64)
+    given = {"beta": ones_BHT, "log_decay": torch.zeros_like(ones_BHT), "scale": 1.0}
+    y_BHTV = attend(k_BHTK, k_BHTK, v_BHTV, **{name: value for name, value in given.items() if name in wanted})
+    return _is_zero(_distance(y_BHTV, v_BHTV), "largest difference between the value read and the value last written")
+
+
+def _is_check(name: str, value: Any) -> bool:
+    public = isfunction(value) and value.__module__ == __name__ and not name.startswith("_") and name != "run"
+    return public and value.__annotations__.get("return") == "Finding"
+
+
+def _find(name: str) -> Callable[[TokenMixer], Finding]:
+    if name not in names():
+        raise ValueError(f"there is no check {name!r}")
+    return getattr(sys.modules[__name__], name)
+
+
+def _inputs() -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    for scale in SCALES:
+        yield scale * torch.randn(BATCH, LENGTH, WIDTH, generator=generator, dtype=torch.float64)
+
+
+def _weights(mixer: TokenMixer) -> list[Tensor]:
+    found = [A_BHTS for x_BTD in _inputs() if (A_BHTS := mixer.weights(x_BTD)) is not None]
+    if not found:
+        raise ValueError(f"{type(mixer).__module__} defines no attention weights")
+    return found
+
+
+def _visible(mixer: TokenMixer) -> Tensor:
+    """All weights of keys at or before their query, in one row."""
+    visible_TS = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+    return torch.cat([A_BHTS[..., visible_TS].flatten() for A_BHTS in _weights(mixer)])
+
+
+def _zeros(mixer: TokenMixer) -> tuple[int, str]:
+    visible = _visible(mixer)
+    zeros = int((visible == 0).sum())
+    return zeros, f"{zeros:,} of {visible.numel():,} visible weights are exactly 0"
+
+
+def _score_mixer(mixer: TokenMixer) -> ScoreMixer:
+    if not isinstance(mixer, ScoreMixer):
+        raise ValueError(f"{type(mixer).__module__} has no scores between queries and keys")
+    return mixer
+
+
+def _state_sizes(mixer: TokenMixer) -> tuple[int, int]:
+    """Numbers in the state of one row after LENGTH and after 4 × LENGTH tokens."""
+    x_BTD = torch.cat([next(_inputs())[:1]] * 4, dim=1)
+    states = (mixer.prefill(x_BTD[:, :t])[1] for t in (LENGTH, 4 * LENGTH))
+    short, long = (sum(leaf.numel() for leaf in tree_leaves(state) if isinstance(leaf, Tensor)) for state in states)
+    return short, long
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    """Largest difference, in units of the larger tensor's largest entry where that exceeds one."""
+    return float((a - b).abs().max() / max(1.0, float(a.abs().max()), float(b.abs().max())))
+
+
+def _is_zero(error: float, what: str) -> Finding:
+    return Finding(error <= TOLERANCE, f"{what}: {error:.2g}")
