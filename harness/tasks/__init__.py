@@ -3,6 +3,8 @@
 A task module exports `Settings`, everything a profile says about training on it, and `Task(settings, seed, data)`:
 
     Task.vocab           size of the vocabulary
+    Task.digest          of the files it reads, or nothing; a run is resumed only on the same ones
+    Task.bytes_per_token of text, on the training split, or None where there is no text
     Task.batch(step)     (inputs_BT, targets_BT), int64 arrays; a target of IGNORE is not scored. A pure function of
                          (seed, step), so that a resumed run sees what it would have seen; the same for every mechanism
     Task.held_out()      batches of (inputs_BT, targets_BT, bytes of text they score), or nothing
@@ -17,7 +19,7 @@ from types import ModuleType
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from harness.closed import Closed
 
@@ -32,6 +34,12 @@ class ModelSettings(Closed):
     heads: int = Field(gt=0)  # H, where a run's args do not say otherwise
     mlp: int = Field(gt=0)  # hidden width of the SwiGLU in the softmax reference
     conv: int = Field(default=4, ge=0)  # width of the causal depthwise convolution before each mixer; 0 leaves it out
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> ModelSettings:
+        if self.width % self.heads:
+            raise ValueError(f"heads: {self.heads} does not divide width: {self.width}")
+        return self
 
 
 class TrainSettings(Closed):
@@ -52,7 +60,7 @@ class TrainSettings(Closed):
     micro_batch: int | None = Field(default=None, gt=0)  # rows in one forward pass, where memory is short
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 autocast on a GPU, fp32 on a CPU
     curve_every: int = Field(default=1, gt=0)  # steps between points of curve.jsonl
-    save_every: int = Field(default=100, gt=0)  # steps between saves of the resume state
+    save_every: int = Field(default=200, gt=0)  # steps between saves of the resume state
 
 
 class Batch(NamedTuple):
@@ -74,6 +82,8 @@ class Task(Protocol):
     """What the trainer asks of a task."""
 
     vocab: int
+    digest: str
+    bytes_per_token: float | None
 
     def batch(self, step: int) -> Batch: ...
 
