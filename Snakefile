@@ -4,6 +4,7 @@
 # Every job is a command that can be run by hand: python -m harness.<step> --help
 
 import os
+import shlex
 import sys
 
 from snakemake.utils import min_version
@@ -20,7 +21,7 @@ except UserError as error:
     sys.exit(str(error))
 
 # jobs use the Python that runs Snakemake, whether its environment is activated or not
-os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+shell.prefix(f"set -euo pipefail; PATH={shlex.quote(os.path.dirname(sys.executable))}:$PATH; ")
 
 
 wildcard_constraints:
@@ -55,7 +56,7 @@ onstart:
     try:
         lock.hold(".snakemake/attest.lock")
     except UserError as error:
-        raise WorkflowError(str(error))
+        sys.exit(str(error))
 
 
 onsuccess:

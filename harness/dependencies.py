@@ -23,6 +23,11 @@ SETTLED = {  # never an input of training and evaluation, nor is what it imports
     "harness.spec": "holds settings; their values are in the run's name",
     "harness.runs": "makes the run's name",
     "harness.metrics": "names and units, no numbers",
+    "harness.sources": "makes the corpus; its outcome is in the manifest",
+    "harness.duplicates": "makes the corpus; its outcome is in the manifest",
+    "harness.device": "chooses a device, which the record names",
+    "harness.provenance": "stamps the record",
+    "harness.progress": "shows progress",
 }
 
 
@@ -31,7 +36,7 @@ def job(*modules: str) -> list[str]:
     return _paths(modules, frozenset(SETTLED))
 
 
-def report(*modules: str) -> list[str]:
+def whole(*modules: str) -> list[str]:
     """Files behind these modules, without exception."""
     return _paths(modules, frozenset())
 

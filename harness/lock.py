@@ -11,8 +11,8 @@ from harness.errors import UserError
 _held = []  # open files: the system frees a lock when its file closes
 
 
-def hold(path: str | Path) -> None:
-    """Hold this lock file until the process ends. Raises UserError with the holder when another process has it."""
+def hold(path: str | Path, *, wait: bool = False) -> None:
+    """Hold this lock file until the process ends. Where another has it: wait and say so, or raise UserError."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a+")
@@ -20,7 +20,11 @@ def hold(path: str | Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
-        raise UserError(f"{path} is held by process {file.read()}, at work in this folder; wait or stop it") from None
+        holder = f"process {file.read()}, which holds {path}"
+        if not wait:
+            raise UserError(f"{holder}, is at work here; wait for it or stop it") from None
+        print(f"waiting for {holder}", flush=True)
+        fcntl.flock(file, fcntl.LOCK_EX)
     file.truncate(0)
     file.write(str(os.getpid()))
     file.flush()

@@ -62,6 +62,10 @@ class Plan:
         """One text that is equal for equal papers, however their files are laid out."""
         return canonical({slug: paper.model_dump(mode="json") for slug, paper in self.papers.items()})
 
-    def gpus(self) -> int:
-        """1 where this machine has an NVIDIA GPU and the config does not turn it down, else 0."""
-        return int(self.config.device != "cpu" and any(Path("/dev").glob("nvidia[0-9]*")))
+    def templates(self) -> list[str]:
+        """Files that the site is rendered from."""
+        return sorted(str(path) for path in Path("templates").rglob("*") if path.is_file())
+
+    def gpu(self) -> dict[str, int]:
+        """One GPU a job where this machine has any and the config does not turn them down."""
+        return {"gpu": 1} if self.config.device != "cpu" and any(Path("/dev").glob("nvidia[0-9]*")) else {}

@@ -10,15 +10,15 @@ rule evaluate:
         "results/log/evaluate/{run}.{task}.seed{seed}.{suite}.log",
     benchmark:
         "results/benchmark/evaluate/{run}.{task}.seed{seed}.{suite}.tsv"
+    threads: 1
+    resources:
+        **PLAN.gpu(),
+        mem_mb=2000,
+        runtime=120,
     params:
         profile=PLAN.config.profile,
         device=PLAN.config.device,
         settings=lambda wc: PLAN.profile.suite(wc.suite).model_dump(mode="json"),
-    threads: 1
-    resources:
-        mem_mb=2000,
-        runtime=120,
-        gpu=PLAN.gpus(),
     message:
         "evaluate {wildcards.run} with {wildcards.suite}, seed {wildcards.seed} ({log})"
     shell:

@@ -10,15 +10,15 @@ rule train:
         "results/log/train/{run}.{task}.seed{seed}.log",
     benchmark:
         "results/benchmark/train/{run}.{task}.seed{seed}.tsv"
+    retries: 1  # a job that was killed goes on from its last state
+    threads: 1
+    resources:
+        **PLAN.gpu(),
+        mem_mb=2000,
+        runtime=240,
     params:
         profile=PLAN.config.profile,
         device=PLAN.config.device,
-    threads: 1
-    resources:
-        mem_mb=2000,
-        runtime=240,
-        gpu=PLAN.gpus(),
-    retries: 1  # a job that was killed goes on from its last state
     message:
         "train {wildcards.run} on {wildcards.task}, seed {wildcards.seed} ({log})"
     shell:

@@ -1,0 +1,49 @@
+# make site: everything, ending in results/site/index.html.  make help: the other commands.
+.DEFAULT_GOAL := help
+.PHONY: help site smoke test lint retry lock clean
+
+# any Python from 3.11 on; PYTHON=… chooses another
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+INSTALLED := .venv/installed
+CORES ?= all
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(INSTALLED): requirements.txt
+	@test -x $(BIN)/python || { test -n "$(PYTHON)" || { echo "Attest needs Python 3.11 or newer on the PATH."; exit 1; }; \
+	  $(PYTHON) -m venv .venv; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	@touch $@
+
+site: $(INSTALLED) ## train, evaluate, judge, render: the profile of config/config.yaml
+	@$(BIN)/snakemake --cores $(CORES)
+	@echo "$(CURDIR)/results/site/index.html"
+
+smoke: $(INSTALLED) ## the same, as small as can be: every mechanism, every page, no meaning
+	@$(BIN)/snakemake --cores $(CORES) --config profile=smoke
+	@echo "$(CURDIR)/results/site/index.html"
+
+test: lint ## lint, then all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+lint: $(INSTALLED) ## style and types; snakemake --lint is one of the tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/pyright
+	$(BIN)/snakefmt --check --compact-diff Snakefile workflow
+
+retry: $(INSTALLED) ## forget the failed runs and suites, so that `make site` tries them again
+	@$(BIN)/python -m harness.failures --remove
+
+lock: $(INSTALLED) ## make requirements.txt from requirements.in anew, with today's versions
+	$(BIN)/python -m pip install --quiet 'pip-tools==7.6.2'
+	$(BIN)/pip-compile --quiet --upgrade --strip-extras --allow-unsafe --no-header --annotation-style=line \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file .venv/lock.txt requirements.in
+	{ echo '# Made by `make lock` from requirements.in with Python 3.11 and a CPU build of torch; do not edit.'; \
+	  sed -e 's/+cpu//' -e '/considered to be unsafe/d' -e '/^$$/d' .venv/lock.txt; } > requirements.txt
+
+clean: ## remove everything that was made, but for .venv
+	rm -rf results .snakemake

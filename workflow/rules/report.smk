@@ -1,0 +1,74 @@
+rule aggregate:
+    input:
+        code=dependencies.whole("harness.aggregate"),
+        records=PLAN.records(),
+    output:
+        tables=expand("results/measurements.{kind}", kind=["csv", "parquet", "json"]),
+        runs="results/runs.json",
+    log:
+        "results/log/aggregate.log",
+    benchmark:
+        "results/benchmark/aggregate.tsv"
+    params:
+        profile=PLAN.config.profile,
+    message:
+        "aggregate the measurements ({log})"
+    shell:
+        "python -m harness.aggregate --profile {params.profile} > {log} 2>&1"
+
+
+rule judge:
+    input:
+        code=dependencies.whole("harness.judge"),
+        tables=rules.aggregate.output.tables,
+        runs=rules.aggregate.output.runs,
+    output:
+        "results/verdicts.json",
+    log:
+        "results/log/judge.log",
+    benchmark:
+        "results/benchmark/judge.tsv"
+    params:
+        profile=PLAN.config.profile,
+        claims=PLAN.claims(),
+    message:
+        "judge the claims ({log})"
+    shell:
+        "python -m harness.judge --profile {params.profile} > {log} 2>&1"
+
+
+rule site:
+    input:
+        code=dependencies.whole("harness.site"),
+        templates=PLAN.templates(),
+        manifest=MANIFEST,
+        tables=rules.aggregate.output.tables,
+        runs=rules.aggregate.output.runs,
+        verdicts=rules.judge.output,
+    output:
+        "results/site/index.html",
+    log:
+        "results/log/site.log",
+    benchmark:
+        "results/benchmark/site.tsv"
+    params:
+        profile=PLAN.config.profile,
+        claims=PLAN.claims(),
+    message:
+        "render the site ({log})"
+    shell:
+        "python -m harness.site --profile {params.profile} > {log} 2>&1"
+
+
+rule strict:
+    input:
+        runs=rules.aggregate.output.runs,
+        site=rules.site.output,
+    output:
+        touch("results/strict"),
+    log:
+        "results/log/strict.log",
+    message:
+        "strict: every run and every suite must have a result"
+    shell:
+        "python -m harness.failures 2>&1 | tee {log}"
