@@ -19,7 +19,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,9 +55,9 @@ def cells(profile: Profile) -> list[Cell]:
 
 def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any) -> Iterator[Row]:
     """Rows of every cell. Raises UserError when the test text is shorter than the longest window."""
-    from harness.data import DATA, Corpus
+    from harness.data import Corpus
 
-    corpus = Corpus(Path(DATA))
+    corpus = Corpus()
     yield from measure(model, corpus.tokens("test"), corpus.token_bytes_V, settings, profile.suite("loss"), device)
 
 

@@ -1,0 +1,202 @@
+"""Gather what every run of the plan left on disk into tables.
+
+    results/measurements.{csv,parquet,json}   one measurement a row, the same rows in each, sorted
+    results/runs.json                         one training a record, with its suites and, for what is missing, why
+
+Only finite numbers of the runs, seeds, suites and cells that config and papers ask for get into the tables. What was
+not measured is no row: never 0, -1 or NaN. A file that is damaged, or that says it is of another run or seed than its
+place does, gives no rows and its reason stands in runs.json. Each row carries the commit that measured it; a table of
+several commits is said to be mixed, in the output and at each run that was trained by one and measured by another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from io import BytesIO, StringIO
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from harness import records, suites
+from harness.errors import leave
+from harness.files import dump_json, write_atomic
+from harness.metrics import load_suite
+from harness.plan import Plan
+from harness.records import Evaluation
+
+COLUMNS = {
+    "run": str,
+    "impl": str,
+    "seed": int,
+    "suite": str,
+    "task": str,
+    "length": int,
+    "metric": str,
+    "value": float,
+    "n": int,
+    "stderr": float,
+    "unit": str,
+    "commit": str,
+}
+CURVE_POINTS = 200  # of each learning curve in runs.json
+Table = list[dict[str, Any]]
+
+
+def collect(plan: Plan, runs: Path = records.RUNS) -> tuple[Table, Table]:
+    """(measurements, trainings) of everything the plan asks for; a training that is not there is a record too."""
+    rows, trainings = [], []
+    for run in plan.runs.values():
+        for task in sorted(set(plan.tasks.values())):
+            for seed in plan.config.seeds:
+                folder = records.folder(run.id, task, seed, runs)
+                identity = {"run": run.id, "impl": run.impl, "task": task, "seed": seed}
+                training = {"args": run.args, "recipe": run.recipe, "profile": plan.profile.name, **identity}
+                training |= read_training(folder / "run.json", identity)
+                training["curve"] = curve(folder / "curve.jsonl")
+                training["suites"] = {}
+                for suite in (name for name, trained in plan.tasks.items() if trained == task):
+                    found, state = read_suite(folder, suite, identity, load_suite(suite).cells(plan.profile))
+                    training["suites"][suite] = state
+                    rows += found
+                training["mixed"] = mixed(training)
+                trainings.append(training)
+    return sorted(rows, key=_order), sorted(trainings, key=lambda training: _order(training, ("run", "task", "seed")))
+
+
+def read_training(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
+    """The content of run.json; or a status `missing` or `failed` with the reason."""
+    try:
+        return records.read_training(path, **identity)
+    except ValueError as error:
+        return {"status": "failed" if path.is_file() else "missing", "reason": str(error)}
+
+
+def read_suite(
+    folder: Path, suite: str, identity: dict[str, Any], wanted: list[suites.Cell]
+) -> tuple[Table, dict[str, Any]]:
+    """(rows of the table, state of the suite) of one evaluation; no rows where the file is not to be trusted."""
+    path = folder / f"{suite}.json"
+    state: dict[str, Any] = {"reason": None, "seconds": None, "commit": None}
+    try:
+        found = records.read_evaluation(path, suite=suite, **identity)
+        trust(path, found, wanted)
+    except ValueError as error:
+        missing = [suites.name(cell) for cell in wanted]
+        return [], state | {
+            "status": "failed" if path.is_file() else "missing",
+            "reason": str(error),
+            "missing": missing,
+        }
+    measured = {row.cell for row in found.rows}
+    state |= {key: getattr(found, key) for key in ("status", "reason", "seconds", "commit")}
+    return table(found), state | {"missing": [suites.name(cell) for cell in wanted if cell not in measured]}
+
+
+def trust(path: Path, found: Evaluation, wanted: list[suites.Cell]) -> None:
+    """Raises ValueError when a cell stands twice in a file, or is none that the profile asks for."""
+    cells = [row.cell for row in found.rows]
+    for cell in cells:
+        if cells.count(cell) > 1:
+            raise ValueError(f"{path} holds {suites.name(cell)} twice; {records.MEND}")
+        if cell not in wanted:
+            raise ValueError(f"{path} holds {suites.name(cell)}, which the profile does not ask for; {records.MEND}")
+
+
+def table(found: Evaluation) -> Table:
+    """Rows of the measurements table, with every column."""
+    shared = {"run": found.run, "impl": found.impl, "seed": found.seed, "suite": found.suite, "commit": found.commit}
+    return [{column: (shared | row.model_dump())[column] for column in COLUMNS} for row in found.rows]
+
+
+def curve(path: Path) -> list[list[float]]:
+    """[[step, loss], …] of a learning curve, at most `CURVE_POINTS`, the first and the last among them."""
+    try:
+        points = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        return []
+    return thin([[p["step"], p["loss"]] for p in points if p["loss"] is not None and isfinite(p["loss"])], CURVE_POINTS)
+
+
+def thin(points: list[Any], most: int) -> list[Any]:
+    """Evenly spaced points, at most `most` >= 2, with both ends."""
+    if len(points) <= most:
+        return points
+    return [points[round(place * (len(points) - 1) / (most - 1))] for place in range(most)]
+
+
+def mixed(training: dict[str, Any]) -> str | None:
+    """One sentence when a run was not trained and measured by one commit; None when it was."""
+    commits = {"training": training.get("commit")} | {
+        name: state["commit"] for name, state in training["suites"].items()
+    }
+    made = {name: commit for name, commit in commits.items() if commit}
+    if len(set(made.values())) < 2:
+        return None
+    return "made by different versions: " + ", ".join(f"{name} by {commit[:12]}" for name, commit in made.items())
+
+
+def to_csv(rows: Table) -> str:
+    """Comma-separated, with a header; an empty field is a missing standard error or a measurement without a length."""
+    buffer = StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(["" if row[column] is None else row[column] for column in COLUMNS] for row in rows)
+    return buffer.getvalue()
+
+
+def to_parquet(rows: Table) -> bytes:
+    """The same, typed; a missing field is null."""
+    import pyarrow
+    from pyarrow import parquet
+
+    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
+    schema = pyarrow.schema([(column, types[kind]) for column, kind in COLUMNS.items()])
+    buffer = BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def write(rows: Table, trainings: Table, results: Path) -> None:
+    """All four files, each atomically."""
+    write_atomic(results / "measurements.csv", to_csv(rows))
+    write_atomic(results / "measurements.parquet", to_parquet(rows))
+    write_atomic(results / "measurements.json", dump_json(rows))
+    write_atomic(results / "runs.json", dump_json(trainings))
+
+
+def report(rows: Table, trainings: Table) -> Iterator[str]:
+    """What was gathered and what is missing, a line each."""
+    yield f"{len(rows):,} measurements of {len(trainings)} trained models"
+    for training in trainings:
+        place = f"{training['run']} {training['task']} seed {training['seed']}"
+        if training["status"] != "ok":
+            yield f"{place}: training {training['status']}: {training['reason']}"
+        for suite, state in training["suites"].items():
+            if training["status"] == "ok" and state["status"] != "ok":
+                yield f"{place}: {suite} {state['status']}: {state['reason']}"
+    commits = sorted({row["commit"] for row in rows})
+    if len(commits) > 1:
+        yield f"mixed: these measurements were made by {len(commits)} versions of the code: {', '.join(commits)}"
+
+
+def _order(row: dict[str, Any], columns: tuple[str, ...] = ("run", "seed", "suite", "task", "length", "metric")) -> Any:
+    return tuple((row[column] is not None, row[column]) for column in columns)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m harness.aggregate", description="Gather all results into tables.")
+    parser.add_argument("--profile", help="instead of the one in config/config.yaml")
+    parser.add_argument("--seeds", type=int, nargs="+", help="likewise")
+    parser.add_argument("--suites", nargs="+", help="likewise")
+    given = {key: value for key, value in vars(parser.parse_args()).items() if value is not None}
+    rows, trainings = collect(Plan.load(given))
+    write(rows, trainings, Path("results"))
+    print(*report(rows, trainings), sep="\n", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    leave(main)

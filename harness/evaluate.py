@@ -1,0 +1,143 @@
+"""Measure one trained model with one suite: results/runs/<run>/<task>/seed<k>/<suite>.json.
+
+    python -m harness.evaluate softmax-1a2b3c4d --suite recall --seed 0 --profile laptop
+
+The model is the one that the training left beside `run.json`, in fp32. A training without a model leaves the suite
+`blocked`, a suite that raises or meets a NaN is `failed`, each with its reason; both are results, so the exit code is 0
+unless `--strict`. Equal inputs give equal bytes but for `commit` and `seconds`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+from tqdm import tqdm
+
+from harness import device, model, provenance, records, suites, tasks
+from harness.config import Profile, load_profile
+from harness.errors import UserError, leave
+from harness.files import write_json
+from harness.metrics import load_suite
+from harness.records import Evaluation
+from harness.suites import Row
+
+
+def evaluate(run: str, suite: str, seed: int, profile: Profile, on: str, runs: Path = records.RUNS) -> Evaluation:
+    """The record of one cell; nothing is written. Raises UserError when the run was not trained."""
+    start = time.perf_counter()
+    module = load_suite(suite)
+    folder = records.folder(run, module.TASK, seed, runs)
+    try:
+        training = records.read_training(folder / "run.json", run=run, task=module.TASK, seed=seed)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    rows, reason = [], None
+    if training["status"] == "ok":
+        rows, reason = measure(module, folder, training["settings"], profile, seed, on)
+        status = "failed" if reason else "ok"
+    else:
+        status, reason = "blocked", f"training {training['status']}: {training['reason']}"
+    return Evaluation(
+        run=run,
+        impl=training["impl"],
+        task=module.TASK,
+        seed=seed,
+        suite=suite,
+        status=status,
+        reason=reason,
+        commit=provenance.commit(),
+        seconds=round(time.perf_counter() - start, 2),
+        rows=[records.measurement(row, module.METRICS[row.metric]) for row in rows],
+        items={name: scores for row in rows for name, scores in records.packed(row).items()},
+    )
+
+
+def measure(
+    module: ModuleType, folder: Path, trained_with: dict[str, Any], profile: Profile, seed: int, on: str
+) -> tuple[list[Row], str | None]:
+    """The suite's rows that are numbers, in its order, and why some are missing, if some are."""
+    wanted = module.cells(profile)
+    found: dict[suites.Cell, Row] = {}
+    reason = None
+    try:
+        settings = tasks.load(module.TASK).Settings.model_validate(trained_with)
+        trained = model.load(folder, on)
+        with undisturbed(trained, on):
+            rows = module.evaluate(trained, settings, profile, seed, on)
+            for row in tqdm(rows, total=len(wanted), unit="cell", disable=None):
+                found[row.cell] = row
+    except Exception as error:
+        traceback.print_exc()
+        reason = " ".join(str(error if isinstance(error, UserError) else f"{type(error).__name__}: {error}").split())
+    numbers = [found[cell] for cell in wanted if cell in found and is_number(found[cell])]
+    return numbers, reason or shortfall(wanted, found)
+
+
+def is_number(row: Row) -> bool:
+    """Whether value and standard error are finite."""
+    return math.isfinite(row.value) and (row.stderr is None or math.isfinite(row.stderr))
+
+
+def shortfall(wanted: list[suites.Cell], found: dict[suites.Cell, Row]) -> str | None:
+    """One sentence on the cells that have no number, and on those that nobody asked for; None when all is well."""
+    faults = {
+        "not finite": [cell for cell in wanted if cell in found and not is_number(found[cell])],
+        "not measured": [cell for cell in wanted if cell not in found],
+        "measured but not announced by cells()": [cell for cell in found if cell not in wanted],
+    }
+    return "; ".join(f"{what}: {_listed(cells)}" for what, cells in faults.items() if cells) or None
+
+
+def _listed(cells: list[suites.Cell]) -> str:
+    names = [suites.name(cell) for cell in cells]
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+@contextmanager
+def undisturbed(trained: nn.Module, on: str = "cpu") -> Iterator[None]:
+    """No gradients, no dropout; afterwards every module's mode and torch's random state are what they were."""
+    modes = {module: module.training for module in trained.modules()}
+    with torch.random.fork_rng(devices=[on] if on.startswith("cuda") else []), torch.no_grad():
+        trained.eval()
+        try:
+            yield
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.evaluate", description="Measure a trained model with a suite."
+    )
+    parser.add_argument("run", help="its name, a folder of results/runs")
+    parser.add_argument("--suite", required=True, help="a module of harness/suites")
+    parser.add_argument("--seed", required=True, type=int, help="of the training")
+    parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1 (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 when the suite is blocked or failed")
+    given = parser.parse_args()
+    with device.claim(given.device, given.threads) as on:
+        record = evaluate(given.run, given.suite, given.seed, load_profile(given.profile), on)
+    path = records.folder(given.run, record.task, given.seed) / f"{given.suite}.json"
+    write_json(path, record.model_dump())
+    print(f"{path}: {record.status}, {len(record.rows)} measurements in {record.seconds:.1f} s", file=sys.stderr)
+    if record.reason:
+        print(record.reason, file=sys.stderr)
+    return int(given.strict and record.status != "ok")
+
+
+if __name__ == "__main__":
+    leave(main)
