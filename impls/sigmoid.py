@@ -23,8 +23,7 @@ from impls.base import ScoreMixer
 
 def weights(q: Tensor, k: Tensor, scale: float, bias: float) -> Tensor:
     """A_BHTS = sigmoid(scale q . k + bias) for visible keys, else 0."""
-    mask_TS = ops.causal(q.shape[-2], k.shape[-2], q.device)
-    return (ops.scores(q, k, scale) + bias).masked_fill(~mask_TS, float("-inf")).sigmoid()
+    return (ops.scores(q, k, scale) + bias).sigmoid().tril(k.shape[-2] - q.shape[-2])
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: float) -> Tensor:

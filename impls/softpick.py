@@ -24,10 +24,12 @@ from impls.base import ScoreMixer
 def softpick(s: Tensor, keep: Tensor, eps: float = 1e-8) -> Tensor:
     """Weights over the last axis; where `keep` is False a score counts neither above nor below the line."""
     s_wide = ops.wide(s).masked_fill(~keep, 0.0)  # a score of 0 adds |e^0 - 1| = 0
-    m = s_wide.amax(dim=-1, keepdim=True).clamp(min=0)
-    # |e^s - 1| e^{-m}, written so that small scores do not cancel and large ones do not overflow
-    a = -torch.expm1(-s_wide.abs()) * (s_wide.relu() - m).exp()
-    return (torch.where(s_wide > 0, a, 0.0) / (a.sum(dim=-1, keepdim=True) + eps)).to(s.dtype)
+    top = s_wide.max(dim=-1, keepdim=True).values.clamp(min=0)
+    m = top.detach()  # cancels but for eps, which is put back as eps e^{top - m}: the same number, the true gradient
+    a = (s_wide - m).exp() - (-m).exp()
+    above = a.relu()
+    magnitude = 2 * above.sum(dim=-1, keepdim=True) - a.sum(dim=-1, keepdim=True)  # the sum of |a|
+    return (above / (magnitude + eps * (top - m).exp())).to(s.dtype)
 
 
 def weights(q: Tensor, k: Tensor, scale: float, eps: float) -> Tensor:
