@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import Config, Profile, load_config, load_profile
-from harness.errors import UserError
 from harness.metrics import load_suite
 from harness.runs import RunSettings, canonical, resolve
-from harness.spec import PAPERS, Paper, load_papers
+from harness.spec import Paper, load_papers
 
 CORPUS = {"lm"}  # tasks that read the corpus
 MANIFEST = "results/data/manifest.json"
@@ -31,8 +30,6 @@ class Plan:
         """Read config, profile and papers of the current folder. Raises UserError with every fault."""
         config = load_config(overrides=dict(overrides or {}))
         profile, papers = load_profile(config.profile), load_papers()
-        if not papers:
-            raise UserError(f"{PAPERS}/ holds no paper; add one as README.md shows")
         return cls(config, profile, papers, resolve(papers, profile))
 
     @property

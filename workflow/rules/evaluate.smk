@@ -1,6 +1,8 @@
 rule evaluate:
     input:
-        code=lambda wc: dependencies.job("harness.evaluate", f"harness.suites.{wc.suite}", PLAN.impl(wc.run)),
+        code=lambda wc: dependencies.job(
+            "harness.evaluate", f"harness.suites.{wc.suite}", f"harness.tasks.{wc.task}", PLAN.impl(wc.run)
+        ),
         data=lambda wc: PLAN.data(wc.task),
         weights=rules.train.output.weights,
         record=rules.train.output.record,

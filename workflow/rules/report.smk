@@ -11,10 +11,12 @@ rule aggregate:
         "results/benchmark/aggregate.tsv"
     params:
         profile=PLAN.config.profile,
+        seeds=PLAN.config.seeds,
+        suites=PLAN.config.suites,
     message:
         "aggregate the measurements ({log})"
     shell:
-        "python -m harness.aggregate --profile {params.profile} > {log} 2>&1"
+        "python -m harness.aggregate --profile {params.profile} --seeds {params.seeds} --suites {params.suites} > {log} 2>&1"
 
 
 rule judge:
