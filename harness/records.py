@@ -68,9 +68,7 @@ def measurement(row: Row, metric: Metric) -> Measurement:
 
 def packed(row: Row) -> dict[str, str]:
     """`{"needle-8@1024": "8 7 8 0"}`: one line a cell, with integers written as such."""
-    if row.items is None:
-        return {}
-    return {f"{row.task}@{row.length}": " ".join(f"{item:g}" for item in row.items)}
+    return {f"{row.task}@{row.length}": " ".join(f"{item:g}" for item in row.items)} if row.items else {}
 
 
 def read_training(path: Path, **identity: object) -> dict[str, Any]:

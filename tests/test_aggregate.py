@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
+import importlib
 import itertools
 import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -28,17 +29,17 @@ SUITES = {
     "loss": loss.Settings(tokens=64, multiples=(1,)),
     "recall": recall.Settings(kinds=("mqar-4", "needle-1"), multiples=(1, 2)),
 }
-PROFILE = SimpleNamespace(name="tiny", task=lambda name: SHAPE, suite=SUITES.__getitem__)
+PROFILE: Any = SimpleNamespace(name="tiny", task=lambda name: SHAPE, suite=SUITES.__getitem__)
 RUNS = {name: RunSettings(name, name.split("-")[0], {"heads": 2}, {}, {}, Data()) for name in ("gla-00", "softmax-11")}
 COMMIT = "c" * 40
 
 
 @pytest.fixture
 def plan():
-    return Plan(Config(seeds=(0, 1)), PROFILE, {}, RUNS)  # pyright: ignore[reportArgumentType]
+    return Plan(Config(seeds=(0, 1)), PROFILE, {}, RUNS)
 
 
-def row(task="mqar-4", length=16, metric="accuracy", value=0.5, **more):
+def row(task: str = "mqar-4", length: Any = 16, metric: str = "accuracy", value: Any = 0.5, **more: Any) -> Any:
     return {
         "task": task,
         "length": length,
@@ -218,7 +219,7 @@ def full(runs):
         for seed in (1, 0):
             train(runs, run=run, seed=seed)
             train(runs, run=run, task="lm", seed=seed)
-            cells = [*reversed(recall.cells(PROFILE))]  # pyright: ignore[reportArgumentType]
+            cells = [*reversed(recall.cells(PROFILE))]
             measure(runs, [row(*cell, value=next(numbers)) for cell in cells], run=run, seed=seed)
             losses = [
                 row("test", None, "perplexity", next(numbers), stderr=None),
@@ -234,7 +235,7 @@ def test_csv_parquet_and_json_hold_the_same_rows(plan, tmp_path, monkeypatch):
     rows, trainings = collect(plan, tmp_path)
     assert len(rows) == 2 * 2 * (3 + 2)
     write(rows, trainings, tmp_path / "out")
-    exact = pd.read_parquet(tmp_path / "out" / "measurements.parquet")
+    exact: Any = pd.read_parquet(tmp_path / "out" / "measurements.parquet")
     text = pd.read_csv(tmp_path / "out" / "measurements.csv")
     pd.testing.assert_frame_equal(exact, text, check_dtype=False, check_exact=True)
     assert list(exact.columns) == list(COLUMNS)
@@ -295,10 +296,8 @@ def test_missing_is_missing_and_zero_is_zero_by_the_pitfall_rules(plan, tmp_path
     """-1, NaN and absent give no row, 0.0 does; a cell that was asked for is never silently dropped (C02, C03)."""
     if not PITFALLS.is_dir():
         pytest.skip("the pitfall cases are not beside this repository")
-    monkeypatch.syspath_prepend(str(PITFALLS))
-    spec = importlib.util.spec_from_file_location("e03", PITFALLS / "dev" / "e03_results_collector.py")
-    case = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(case)
+    monkeypatch.syspath_prepend(str(PITFALLS / "dev"))
+    case = importlib.import_module("e03_results_collector")
 
     def by_way_of_the_table(raw, wanted):
         """Their results as a suite of ours would yield them, then collected."""

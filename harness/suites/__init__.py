@@ -32,7 +32,7 @@ class Row:
     value: float
     n: int  # what the value is a mean over, as the suite says
     stderr: float | None = None
-    items: Sequence[float] | None = None
+    items: Sequence[float] = ()
 
     @property
     def cell(self) -> Cell:

@@ -80,5 +80,5 @@ def accuracy(task: str, length: int, credit_NQ: np.ndarray) -> Row:
     """The row of one cell, from the credit of Q queries in each of N examples."""
     right_N = credit_NQ.sum(axis=1)
     value, stderr = ratio(right_N, np.full(len(credit_NQ), credit_NQ.shape[1]))
-    items = [int(right) if right == int(right) else float(right) for right in right_N] if np.isfinite(value) else None
+    items = [float(right) for right in right_N] if np.isfinite(value) else ()
     return Row(task, length, "accuracy", value, credit_NQ.size, stderr, items)
