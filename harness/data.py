@@ -48,6 +48,7 @@ class Corpus:
             raise UserError(f"{folder}/manifest.json is missing; {REMAKE}")
         self.manifest: dict[str, Any] = read_json(folder / "manifest.json")
         self.vocab: int = self.manifest["tokenizer"]["vocab"]
+        self.digest = sha256_file(folder / "manifest.json")
         self.token_bytes_V = np.load(self.file("token_bytes.npy"))
 
     def file(self, name: str) -> Path:

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness.files import sha256_file
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("torch", "numpy", "tokenizers", "safetensors")
 
@@ -61,3 +63,14 @@ def _processor() -> str:
         lines = []
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or "unknown")
+
+
+def code() -> dict[str, str]:
+    """SHA-256 of the project's modules that decide what a training run computes, of those that are loaded."""
+    deciding = ("impls", "harness.fit", "harness.loss", "harness.model", "harness.optim", "harness.tasks")
+    files = {
+        name: file
+        for name, module in sys.modules.items()
+        if name.startswith(deciding) and (file := getattr(module, "__file__", None))
+    }
+    return {name: sha256_file(path) for name, path in sorted(files.items())}

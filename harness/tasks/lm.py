@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
+from harness.errors import UserError
 from harness.tasks import Batch, HeldOut, TrainSettings, shift
 
 
@@ -37,9 +38,11 @@ class Task:
         self.settings, self.seed, self.vocab = settings, seed, corpus.vocab
         self.train_N, self.valid_N = corpus.tokens("train"), corpus.tokens("valid")
         self.token_bytes_V = corpus.token_bytes_V
+        size = corpus.manifest["splits"]["train"]
+        self.bytes_per_token, self.digest = size["bytes"] / size["tokens"], corpus.digest
         self.windows = (len(self.train_N) - 1) // settings.length - 1  # one fewer than fit: room for the offset
         if self.windows < 1:
-            raise ValueError(f"the training text has {len(self.train_N)} tokens: too few for length {settings.length}")
+            raise UserError(f"the training text has {len(self.train_N)} tokens, too few for length {settings.length}")
         self._epoch = lru_cache(maxsize=2)(self._draw_epoch)
 
     def _draw_epoch(self, epoch: int) -> np.ndarray:

@@ -72,6 +72,8 @@ class Task:
     """A mixture of kinds, one a step. Needs no files: `data` is not read."""
 
     vocab = VOCAB
+    digest = ""
+    bytes_per_token = None
 
     def __init__(self, settings: Settings, seed: int, data: Path | None = None):
         self.settings, self.seed = settings, seed

@@ -1,0 +1,231 @@
+"""Train one run on one task with one seed.
+
+    results/runs/<run>/<task>/seed<k>/model.safetensors    weights; no tensors when training failed
+    results/runs/<run>/<task>/seed<k>/curve.jsonl          one line a step, as far as it got
+    results/runs/<run>/<task>/seed<k>/run.json             settings, status, what it took; written last
+    results/state/<run>/<task>/seed<k>/state.pt            to go on from after a kill; removed at the end
+
+A run that fails for its own reasons (its code raises, its numbers are not finite) is a result: it is recorded with
+the reason and the command succeeds, unless `--strict`. Killed and started again, it ends in the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import provenance, tasks
+from harness.config import load_profile
+from harness.data import DATA
+from harness.errors import UserError, leave, suggest
+from harness.files import write_atomic, write_json
+from harness.progress import Progress
+from harness.runs import RunSettings, canonical, resolve
+from harness.spec import load_papers
+
+RESULTS = Path("results")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, task and seed, under a profile."""
+
+    run: RunSettings
+    task: str
+    seed: int
+    profile: str
+
+    @property
+    def folder(self) -> Path:
+        return RESULTS / "runs" / self.run.id / self.task / f"seed{self.seed}"
+
+    @property
+    def state_file(self) -> Path:
+        return RESULTS / "state" / self.run.id / self.task / f"seed{self.seed}" / "state.pt"
+
+    @property
+    def settings(self) -> Any:
+        return self.run.tasks[self.task]
+
+
+def find(run: str, task: str, seed: int, profile: str) -> Job:
+    """The job of that name. Raises UserError with the nearest name when no paper has such a run."""
+    known = resolve(load_papers(), load_profile(profile))
+    if run not in known:
+        raise UserError(f"no paper has the run {run!r} under the profile {profile!r}{suggest(run, known)}")
+    if task not in known[run].tasks:
+        raise UserError(f"the profile {profile!r} has no task {task!r}{suggest(task, known[run].tasks)}")
+    return Job(known[run], task, seed, profile)
+
+
+def train(job: Job, device: str, say: Callable[[str], None]) -> dict[str, Any]:
+    """Train, write the files above, and return the record. Raises UserError for faults that are not the run's."""
+    from harness.fit import Diverged, be_deterministic
+
+    be_deterministic(device)
+    task = tasks.load(job.task).Task(job.settings, job.seed, DATA)
+    record = _record(job, task, device)
+    fit = None
+    try:
+        fit = _prepare(job, task, device, record, say)
+        _run(job, fit, record["fingerprint"], say)
+        outcome = ("ok", None)
+    except Diverged as error:
+        outcome = ("diverged", str(error))
+    except (UserError, OSError):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        outcome = ("failed", _last_line(error))
+    return _write(job, fit, record | {"status": outcome[0], "reason": outcome[1]})
+
+
+def _record(job: Job, task: tasks.Task, device: str) -> dict[str, Any]:
+    """What is known of the run before it starts; what a run that cannot be built would lack is None."""
+    import torch
+
+    return {
+        "run": job.run.id,
+        "impl": job.run.impl,
+        "args": job.run.args_at(job.task),
+        "recipe": job.run.recipe,
+        "task": job.task,
+        "seed": job.seed,
+        "profile": job.profile,
+        "settings": job.settings.model_dump(),
+        "model": None,
+        "parameters": None,
+        "reference_parameters": None,
+        "within_budget": None,
+        "mlp_width": None,
+        "step": 0,
+        "steps": job.settings.steps,
+        "tokens": 0,
+        "bytes_per_token": task.bytes_per_token,
+        "final_loss": None,
+        "seconds": 0.0,
+        "commit": provenance.commit(),
+        "versions": provenance.versions(),
+        "hardware": provenance.hardware(device),
+        "device": device,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _prepare(job: Job, task: tasks.Task, device: str, record: dict[str, Any], say: Callable[[str], None]) -> Any:
+    """The fit to run, resumed where a state of this very run was left; what the model is goes into the record."""
+    from harness import cost, state
+    from harness.fit import Fit
+    from harness.model import build, shape_of
+
+    settings = job.settings
+    shape = shape_of(job.run.impl, record["args"], settings.model, task.vocab)
+    matched = cost.match(shape, settings.model.heads)
+    record |= {
+        "model": dataclasses.asdict(matched.shape),
+        "parameters": matched.parameters,
+        "reference_parameters": matched.reference_parameters,
+        "within_budget": matched.within_budget,
+        "mlp_width": matched.shape.mlp,
+    }
+    record["fingerprint"] = fingerprint(record, task)
+    fit = Fit(build(matched.shape, job.seed), task, settings, job.seed, device)
+    saved = state.load(job.state_file, record["fingerprint"], say)
+    if saved is not None:
+        fit.restore(saved)
+        say(f"resumed at step {fit.steps_done} from {job.state_file}")
+    return fit
+
+
+def fingerprint(record: dict[str, Any], task: tasks.Task) -> str:
+    """A digest of everything that decides the weights: settings, model, code, data, versions, instructions."""
+    names = ("run", "task", "seed", "settings", "model", "versions", "hardware", "device", "threads")
+    whole = {name: record[name] for name in names} | {"code": provenance.code(), "data": task.digest}
+    return hashlib.sha256(canonical(whole).encode()).hexdigest()
+
+
+def _run(job: Job, fit: Any, mark: str, say: Callable[[str], None]) -> None:
+    """Step to the end, saving now and then; on SIGTERM or SIGINT save, and exit as a program killed by it does."""
+    from harness import state
+
+    caught: list[int] = []
+    kinds = (signal.SIGTERM, signal.SIGINT)
+    before = {kind: signal.signal(kind, lambda kind, _: caught.append(kind)) for kind in kinds}
+    progress = Progress(fit.settings.steps, f"{job.run.id} {job.task} seed {job.seed}", fit.steps_done)
+
+    def after(point: Any) -> None:
+        progress.show(point)
+        if point.step % fit.settings.save_every == 0 and point.step < fit.settings.steps:
+            state.save(job.state_file, mark, fit.state())
+
+    try:
+        fit.run(until=lambda _: bool(caught), after=after)
+    finally:
+        progress.close()
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+    if caught and fit.steps_done < fit.settings.steps:
+        state.save(job.state_file, mark, fit.state())
+        name = signal.Signals(caught[0]).name
+        say(f"stopped by {name} after step {fit.steps_done}; the same command goes on from there")
+        sys.exit(128 + caught[0])
+
+
+def _write(job: Job, fit: Any, record: dict[str, Any]) -> dict[str, Any]:
+    """The three files of the run, its record last, which is returned; then the resume state goes."""
+    from safetensors.torch import save
+
+    ok = record["status"] == "ok"
+    record = {key: value for key, value in record.items() if key != "fingerprint"}
+    if fit:
+        record |= {"step": fit.steps_done, "tokens": fit.tokens, "seconds": round(fit.seconds, 3)}
+        record |= {"final_loss": fit.final_loss() if ok else None}
+    weights = {name: tensor.cpu().contiguous() for name, tensor in fit.model.state_dict().items()} if ok else {}
+    write_atomic(job.folder / "model.safetensors", save(weights))
+    write_atomic(job.folder / "curve.jsonl", "".join(fit.curve) if fit else "")
+    write_json(job.folder / "run.json", record)
+    job.state_file.unlink(missing_ok=True)
+    return record
+
+
+def _last_line(error: Exception) -> str:
+    return traceback.format_exception_only(error)[-1].strip().splitlines()[-1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m harness.train", description="Train a run on a task with one seed.")
+    parser.add_argument("run", help="a run id, such as softmax-1a2b3c4d")
+    parser.add_argument("--task", required=True, help=f"one of {', '.join(tasks.names())}")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when the run fails or diverges")
+    given = parser.parse_args()
+    job = find(given.run, given.task, given.seed, given.profile)
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    from harness.device import claim
+
+    with claim(given.device) as device:
+        record = train(job, device, say)
+    took = f"{record['step']} of {record['steps']} steps, {record['seconds']:.1f} s"
+    say(f"{job.run.id} {job.task} seed {job.seed}: {record['status']}, {took}{reason(record)}")
+    return 1 if given.strict and record["status"] != "ok" else 0
+
+
+def reason(record: dict[str, Any]) -> str:
+    return f": {record['reason']}" if record["reason"] else ""
+
+
+if __name__ == "__main__":
+    leave(main)
