@@ -24,6 +24,7 @@ class Claim(Closed):
     quote: Text
     paraphrase: bool = False  # the quote gives the sense, not the words
     where: Text
+    reading: Text | None = None  # how the sentence became this test
     reported: Text | None = None  # the paper's own numbers, with their scale
 
 
