@@ -105,8 +105,9 @@ def short_conv(x_BTD: Tensor, weight_DW: Tensor | None, past_BWD: Tensor) -> tup
     if weight_DW is None:
         return x_BTD, past_BWD
     x_BWD = torch.cat([past_BWD.to(x_BTD.dtype), x_BTD], dim=1)
-    y_BDT = nn.functional.conv1d(x_BWD.mT, weight_DW[:, None], groups=weight_DW.shape[0])
-    return y_BDT.mT, x_BWD[:, x_BTD.shape[1] :]
+    # as an image of height 1 whose channels come last, [B,W,D] needs no copy: twice as fast as conv1d on a CPU
+    y_BD1T = nn.functional.conv2d(x_BWD.mT.unsqueeze(2), weight_DW[:, None, None], groups=weight_DW.shape[0])
+    return y_BD1T.squeeze(2).mT, x_BWD[:, x_BTD.shape[1] :]
 
 
 def decay_scan(
@@ -185,7 +186,7 @@ def decays(log_decay: Tensor | None, T: int, like: Tensor, size: int) -> Decays:
     g = chunked(g_BHTK.to(like.dtype).expand(*g_BHTK.shape[:2], T, -1), size)
     if g.shape[-1] > 1:
         range_LTS, mask = by_halves(size, like)
-        level = (range_LTS.flatten(0, 1) @ g).exp().unflatten(3, (-1, size))
+        level = (range_LTS.flatten(0, 1) @ g).exp().unflatten(3, range_LTS.shape[:2])
     else:
         mask, level = (lower_TS @ (g * lower_TS.tril(-1))).exp().tril(), None
     from_start = (lower_TS @ g).exp()
@@ -193,11 +194,11 @@ def decays(log_decay: Tensor | None, T: int, like: Tensor, size: int) -> Decays:
 
 
 def by_halves(size: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """(range_LTS, mask_LTS) that give (q_t . exp(g_{s+1} + ... + g_t) k_s) as a sum over levels L.
+    """(range_LTS, mask_LTS) that give q_t . exp(g_{s+1} + ... + g_t) k_s for s < t as a sum over levels L.
 
-    Level l cuts the chunk into blocks of 2^l steps, and mask[l] is 1 where t is in the second half of a block and s
+    Level l cuts the chunk into blocks of 2^(l+1) steps, and mask[l] is 1 where t is in the second half of a block and s
     in its first: each pair s < t meets there once. Both are brought to the block's middle m, the one by
-    exp(g_{m+1} + ... + g_t), the other by exp(g_{s+1} + ... + g_m): the sums that range[l] takes. Level 0 is s = t.
+    exp(g_{m+1} + ... + g_t), the other by exp(g_{s+1} + ... + g_m): the sums that range[l] takes.
     """
     t = torch.arange(size, device=like.device)
     half_L1 = 2 ** torch.arange(size.bit_length() - 1, device=like.device)[:, None]
@@ -205,15 +206,15 @@ def by_halves(size: int, like: Tensor) -> tuple[Tensor, Tensor]:
     late_LT, low_LT, high_LT = t > middle_LT, torch.minimum(t, middle_LT), torch.maximum(t, middle_LT)
     range_LTS = (t > low_LT[..., None]) & (t <= high_LT[..., None])
     mask_LTS = (middle_LT[..., None] == middle_LT[:, None]) & late_LT[..., None] & ~late_LT[:, None]
-    same_TS = torch.eye(size, dtype=torch.bool, device=like.device)[None]
-    return torch.cat([same_TS & ~same_TS, range_LTS]).to(like.dtype), torch.cat([same_TS, mask_LTS]).to(like.dtype)
+    return range_LTS.to(like.dtype), mask_LTS.to(like.dtype)
 
 
 def pairs(q: Tensor, k: Tensor, inside: Decays) -> Tensor:
     """A_BHNTS = q_t . exp(g_{s+1} + ... + g_t) k_s for s <= t, else 0."""
     if inside.level is None:
         return q @ k.mT * inside.mask
-    return ((q.unsqueeze(3) * inside.level) @ (k.unsqueeze(3) * inside.level).mT * inside.mask).sum(dim=3)
+    before = ((q.unsqueeze(3) * inside.level) @ (k.unsqueeze(3) * inside.level).mT * inside.mask).sum(dim=3)
+    return before + torch.diag_embed((q * k).sum(dim=-1))
 
 
 def carry(keep: Tensor, write: Tensor, state: Tensor | None, apply: Callable[..., Tensor]) -> tuple[Tensor, Tensor]:
