@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import chdtri, ndtr, ndtri, stdtrit
 
-from harness.stats import ALPHA, Difference
+from harness.stats import ALPHA
 from harness.verdict import Rule
 
 POWER = 0.8
@@ -82,16 +82,16 @@ class Design:
         return float(np.maximum(ndtr((high - improvement) / unit) - ndtr((low - improvement) / unit), 0.0).mean())
 
 
-def seeds_to_settle(rule: Rule, observed: Difference, level: float = ALPHA) -> int | None:
+def seeds_to_settle(rule: Rule, improvement: float, design: Design) -> int | None:
     """The least number of seeds that settles a claim with 80 % power if the observed improvement is the true one.
 
-    Settled means reproduced or contradicted, whichever the observed improvement points to. None when MAX_SEEDS are
-    too few: the improvement is too near the border, or the noise of items too large.
+    Settled means reproduced or contradicted, whichever the improvement points to. None when MAX_SEEDS are too few:
+    the improvement is too near the border, or the noise of items too large.
     """
 
     def settled(seeds: int) -> bool:
-        design = Design(seeds, observed.spread, observed.item_error, level)
-        return max(design.chance(rule, observed.mean, verdict) for verdict in ("reproduced", "contradicted")) >= POWER
+        planned = replace(design, seeds=seeds)
+        return max(planned.chance(rule, improvement, verdict) for verdict in ("reproduced", "contradicted")) >= POWER
 
     if not settled(MAX_SEEDS):
         return None
