@@ -1,4 +1,4 @@
-"""Cells that have no result: runs that failed or diverged, suites that failed.
+"""Cells of the plan that have no result: runs that failed or diverged, suites that failed.
 
     python -m harness.failures             list them with their reasons; exit code 1 when there is one
     python -m harness.failures --remove    remove the records of failed ones, so that the workflow tries them again
@@ -9,18 +9,17 @@ A diverged run is not tried again: the same settings diverge at the same step.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import UserError, leave
 from harness.files import read_json
-
-RUNS = Path("results/runs")
+from harness.plan import Plan
 
 
 class Failure(NamedTuple):
-    """One record without a result."""
+    """A record without a result."""
 
     record: Path
     status: str
@@ -30,34 +29,39 @@ class Failure(NamedTuple):
         return f"{self.record}: {self.status}: {self.reason}"
 
 
-def find(runs: Path = RUNS) -> Iterator[Failure]:
-    """Every failed or diverged record under a folder, in the order of paths; blocked suites follow from their run."""
-    for record in sorted(runs.glob("*/*/seed*/*.json")):
-        content = read_json(record)
+def find(records: Iterable[str | Path]) -> Iterator[Failure]:
+    """The failed and diverged ones of these records; those not made yet are none, nor are suites that a run blocks."""
+    for record in map(Path, records):
+        content = read_json(record) if record.exists() else {"status": "missing"}
         if content["status"] in ("failed", "diverged"):
             yield Failure(record, content["status"], str(content["reason"]))
 
 
-def remove(runs: Path = RUNS) -> list[Path]:
-    """Remove the failed records and return them."""
-    failed = [failure.record for failure in find(runs) if failure.status == "failed"]
+def remove(records: Iterable[str | Path]) -> list[Path]:
+    """Remove the failed ones of these records and return them."""
+    failed = [failure.record for failure in find(records) if failure.status == "failed"]
     for record in failed:
         record.unlink()
     return failed
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--remove", action="store_true", help="remove the records of failed runs and suites")
-    if parser.parse_args().remove:
-        removed = remove()
-        print(*(f"removed {record}" for record in removed), sep="\n") if removed else print("no failed record")
-        return 0
-    failures = list(find())
-    if failures:
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.failures", description="List the runs and suites that failed, or forget them."
+    )
+    parser.add_argument("--profile", help="instead of the one in config/config.yaml")
+    parser.add_argument("--seeds", type=int, nargs="+", help="likewise")
+    parser.add_argument("--suites", nargs="+", help="likewise")
+    parser.add_argument("--remove", action="store_true", help="remove the records of the failed ones")
+    given = {key: value for key, value in vars(parser.parse_args()).items() if value is not None}
+    removing = given.pop("remove")
+    records = Plan.load(given).records()
+    if removing:
+        print("\n".join(f"removed {record}" for record in remove(records)) or "no failed record")
+    elif failures := list(find(records)):
         raise UserError("\n".join(map(str, failures)))
-    print("no failed run, no failed suite")
-    return 0
+    else:
+        print("no failed run, no failed suite")
 
 
 if __name__ == "__main__":

@@ -55,6 +55,11 @@ class Plan:
         """What a task reads besides its settings."""
         return [MANIFEST] if task in CORPUS else []
 
+    def arguments(self) -> str:
+        """What a report step is told on its command line, so that it sees this configuration, overrides and all."""
+        seeds = " ".join(map(str, self.config.seeds))
+        return f"--profile {self.config.profile} --seeds {seeds} --suites {' '.join(self.config.suites)}"
+
     def claims(self) -> str:
         """One text that is equal for equal papers, however their files are laid out."""
         return canonical({slug: paper.model_dump(mode="json") for slug, paper in self.papers.items()})

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import provenance, tasks
+from harness import lock, provenance, tasks
 from harness.config import load_profile
 from harness.data import DATA
 from harness.errors import UserError, leave, suggest
@@ -210,6 +210,7 @@ def main() -> int:
     parser.add_argument("--strict", action="store_true", help="exit with 1 when the run fails or diverges")
     given = parser.parse_args()
     job = find(given.run, given.task, given.seed, given.profile)
+    lock.hold(job.state_file.with_name("lock"), wait=True)  # of a job that outlived its killed workflow
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)

@@ -10,13 +10,11 @@ rule aggregate:
     benchmark:
         "results/benchmark/aggregate.tsv"
     params:
-        profile=PLAN.config.profile,
-        seeds=PLAN.config.seeds,
-        suites=PLAN.config.suites,
+        plan=PLAN.arguments(),
     message:
         "aggregate the measurements ({log})"
     shell:
-        "python -m harness.aggregate --profile {params.profile} --seeds {params.seeds} --suites {params.suites} > {log} 2>&1"
+        "python -m harness.aggregate {params.plan} > {log} 2>&1"
 
 
 rule judge:
@@ -31,12 +29,12 @@ rule judge:
     benchmark:
         "results/benchmark/judge.tsv"
     params:
-        profile=PLAN.config.profile,
+        plan=PLAN.arguments(),
         claims=PLAN.claims(),
     message:
         "judge the claims ({log})"
     shell:
-        "python -m harness.judge --profile {params.profile} > {log} 2>&1"
+        "python -m harness.judge {params.plan} > {log} 2>&1"
 
 
 rule site:
@@ -54,12 +52,12 @@ rule site:
     benchmark:
         "results/benchmark/site.tsv"
     params:
-        profile=PLAN.config.profile,
+        plan=PLAN.arguments(),
         claims=PLAN.claims(),
     message:
         "render the site ({log})"
     shell:
-        "python -m harness.site --profile {params.profile} > {log} 2>&1"
+        "python -m harness.site {params.plan} > {log} 2>&1"
 
 
 rule strict:
@@ -70,7 +68,9 @@ rule strict:
         touch("results/strict"),
     log:
         "results/log/strict.log",
+    params:
+        plan=PLAN.arguments(),
     message:
         "strict: every run and every suite must have a result"
     shell:
-        "python -m harness.failures 2>&1 | tee {log}"
+        "python -m harness.failures {params.plan} 2>&1 | tee {log}"
