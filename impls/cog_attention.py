@@ -1,4 +1,4 @@
-"""Cog attention. "More Expressive Attention with Negative Weights" 2024, arXiv:2411.07176.
+"""Cog attention. Lv et al. 2024, "More Expressive Attention with Negative Weights", arXiv:2411.07176.
 
     A_ts = sign(s_ts) softmax_s(|s_ts|),  s_ts = q_t . k_s / sqrt(K),    y_t = sum_{s<=t} A_ts v_s
 

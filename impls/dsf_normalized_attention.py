@@ -1,5 +1,5 @@
-"""Normalised attention of the dynamical-systems framework. "Understanding the differences in Foundation Models:
-Attention, State Space Models, and Recurrent Neural Networks" 2024, arXiv:2405.15731.
+"""Normalised attention of the dynamical-systems framework. Sieber et al. 2024, "Understanding the differences in
+Foundation Models: Attention, State Space Models, and Recurrent Neural Networks", arXiv:2405.15731.
 
     y_t = (1 / eta_t) sum_{s<=t} (q_t . k_s) v_s,    eta_t = exp(n_t), softplus(n_t) or sigmoid(n_t)
     n_t = w_h . x_t + b_h

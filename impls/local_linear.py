@@ -10,11 +10,11 @@ S_t = sum_s w_ts (k_s - k-_t)(k_s - k-_t)^T + ridge I and C_t = sum_s w_ts (k_s 
     y_t = v-_t - (k-_t - q_t)^T S_t^{-1} C_t  =  sum_{s<=t} w_ts (1 - r_t . (k_s - k-_t)) v_s
     r_t = S_t^{-1} (k-_t - q_t)
 
-Second-hand: the papers' texts were not available; this closed form follows from the objective.
+The closed form follows from the objective and is the function of the latter's released reference
+(Yifei-Zuo/FlashLLA, flashlla/ops/naive.py), which sets up S_t about q_t and has a ridge of 10 by default.
 
-Differs from the papers, or may: the ridge (its scale is not known) multiplies I as written and is 1 by default;
-queries and keys are normalised to length sqrt(K), as arXiv:2501.12352 recommends. S_t is formed and solved in float64:
-rows with t < K are singular but for the ridge.
+Differs from the papers, or may: queries and keys are normalised to length sqrt(K), for which arXiv:2501.12352 argues.
+S_t is formed and solved in float64: rows with t < K are singular but for the ridge.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Mixer(ScoreMixer):
     class Config:
         heads: int = 8
         rope: bool = True
-        ridge: float = 1.0  # lambda
+        ridge: float = 10.0  # lambda
 
         def __post_init__(self):
             if not self.ridge > 0:

@@ -1,4 +1,4 @@
-"""ReLU attention. "Attention Sinks Are Provably Necessary in Softmax Transformers", arXiv:2603.11487.
+"""ReLU attention. Ran-Milo 2026, "Attention Sinks Are Provably Necessary in Softmax Transformers", arXiv:2603.11487.
 
     A_ts = relu(scale q_t . k_s) / r_t for s <= t,    y_t = sum_s A_ts v_s
     r_t = 1, 1, 2, 3, … (`max(i,1)`, t counted from 0)  or  1 (`none`)

@@ -1,5 +1,5 @@
-"""Selective self-attention. "Selective Attention: Enhancing Transformer through Principled Context Control" 2024,
-arXiv:2411.12892.
+"""Selective self-attention. Zhang et al. 2024, "Selective Attention: Enhancing Transformer through Principled Context
+Control", arXiv:2411.12892.
 
     y_t = sum_{s<=t} softmax_s(tau_t q_t . k_s / sqrt(K)) tau^v_s v_s
     tau_t   = tau^pos_t + tau^tok_t,    tau^pos_t = 1 + exp(-exp(beta)) ln(t + 1),    tau^tok_t = tanh(f_h(x_t))
