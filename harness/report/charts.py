@@ -1,0 +1,236 @@
+"""The charts of the site: Altair makes each kind once, data are poured in, vl-convert draws the SVG offline."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from harness.report.numbers import decimals, show
+from harness.report.palette import GRID, INK, MUTED, RULE, Style
+
+WIDTH, HEIGHT = 440, 260
+FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+HOVER = "hover"  # a layer that only answers the pointer: not drawn in the still picture
+SEEN = "focus == null || datum.run == focus"
+
+Point = tuple[str, int, float, float]  # series, seed, x, y
+
+CONFIG: dict[str, Any] = {
+    "aria": False,
+    "background": None,
+    "font": FONT,
+    "padding": 4,
+    "view": {"stroke": None},
+    "axis": {
+        "domainColor": RULE,
+        "tickColor": RULE,
+        "gridColor": GRID,
+        "labelColor": INK,
+        "titleColor": INK,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelFlush": False,
+    },
+    "line": {"strokeWidth": 2},
+    "point": {"size": 44, "filled": True},
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawn chart: the inside of its SVG, its view box, a text alternative, and the Vega-Lite spec as strict JSON."""
+
+    id: str
+    title: str
+    description: str
+    view_box: str
+    body: str
+    spec: str
+
+    @property
+    def json(self) -> str:
+        """The spec as JSON that no HTML parser can end early."""
+        return self.spec.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _opacity(value: float) -> Any:
+    return alt.condition(SEEN, alt.value(value), alt.value(value / 8))
+
+
+def _tips(x: str, y: str) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("run:N", title="mechanism"),
+        alt.Tooltip("seed:N", title="seed"),
+        alt.Tooltip("x:Q", title=x, format=",~r"),
+        alt.Tooltip("y:Q", title=y, format=",.4~r"),
+    ]
+
+
+def _base() -> alt.Chart:
+    return alt.Chart(alt.NamedData("rows"))
+
+
+@lru_cache
+def _curves() -> dict[str, Any]:
+    """Thin lines, one a seed; x is logarithmic, since most of the fall is early."""
+    x = alt.X("x:Q").scale(type="log", nice=False).axis(grid=False, tickCount=5, format="~s")
+    y = alt.Y("y:Q").scale(zero=False)
+    line = _base().mark_line(strokeWidth=1.5, point=False).encode(x, y, detail="seed:N", opacity=_opacity(0.8))
+    spots = line.mark_point(size=70).encode(opacity=alt.value(0), tooltip=_tips("x", "y")).properties(name=HOVER)
+    return _finish(alt.layer(line, spots))
+
+
+@lru_cache
+def _profile() -> dict[str, Any]:
+    """A line through the means, a band from the lowest to the highest seed, and a dot for every seed."""
+    x = alt.X("x:Q").scale(type="log", base=2, nice=False).axis(grid=False, format="~d")
+    y = alt.Y("y:Q").scale(zero=False)
+    band = _base().mark_area(line=False, point=False).encode(x, y=alt.Y("min(y):Q"), y2="max(y):Q", opacity=_opacity(0.12))
+    line = _base().mark_line(point=False).encode(x, alt.Y("mean(y):Q"), opacity=_opacity(1))
+    dots = _base().mark_point(size=36).encode(x, y, opacity=_opacity(0.85), tooltip=_tips("x", "y"))
+    return _finish(alt.layer(band, line, dots))
+
+
+@lru_cache
+def _scatter() -> dict[str, Any]:
+    """One large mark at the mean of each mechanism and a small one for every seed."""
+    x, y = alt.X("x:Q").scale(zero=False, padding=12), alt.Y("y:Q").scale(zero=False, padding=12)
+    dots = _base().mark_point(size=22).encode(x, y, opacity=_opacity(0.55), tooltip=_tips("x", "y"))
+    means = _base().mark_point(size=130).encode(alt.X("mean(x):Q"), alt.Y("mean(y):Q"), opacity=_opacity(1))
+    return _finish(alt.layer(dots, means))
+
+
+def _finish(chart: alt.LayerChart) -> dict[str, Any]:
+    style = {"color": alt.Color("run:N").legend(None), "shape": alt.Shape("run:N").legend(None)}
+    chart = chart.encode(**style, strokeDash=alt.StrokeDash("run:N").legend(None))
+    return chart.properties(width=WIDTH, height=HEIGHT).add_params(alt.param(name="focus", value=None)).to_dict()
+
+
+def curves(id: str, title: str, points: Sequence[Point], styles: Mapping[str, Style], *, y: str) -> Chart:
+    """Training curves: loss against step, one line a seed."""
+    shown = [point for point in points if point[2] >= 1]
+    spec = _pour(_curves(), shown, styles, "training step", y)
+    return _draw(id, title, spec, _describe(title, "training step", y, shown))
+
+
+def profile(
+    id: str,
+    title: str,
+    points: Sequence[Point],
+    styles: Mapping[str, Style],
+    *,
+    x: str,
+    y: str,
+    domain: tuple[float, float] | None = None,
+    chance: float | None = None,
+    trained: float | None = None,
+) -> Chart:
+    """A measure against length or number of pairs. `chance` and `trained` draw the guesser and the training length."""
+    spec = _pour(_profile(), points, styles, x, y)
+    axis = spec["layer"][0]["encoding"]["x"]["axis"]
+    ticks = sorted({point[2] for point in points})
+    for layer in spec["layer"]:
+        layer["encoding"]["x"]["axis"] = {**axis, "values": ticks}
+        if domain:
+            layer["encoding"]["y"]["scale"] = {"domain": list(domain), "nice": False}
+    if chance is not None:
+        spec["layer"].insert(0, _rule("y", chance))
+        spec["layer"].append(_label("y", chance, "chance", {"x": WIDTH - 2, "align": "right", "dy": -6}))
+    if trained is not None and ticks and ticks[0] <= trained <= ticks[-1]:
+        spec["layer"].insert(0, _rule("x", trained))
+        spec["layer"].append(_label("x", trained, "trained", {"y": 4, "align": "left", "dx": 4}))
+    return _draw(id, title, spec, _describe(title, x, y, points))
+
+
+def scatter(id: str, title: str, points: Sequence[Point], styles: Mapping[str, Style], *, x: str, y: str) -> Chart:
+    """One measure against another, a mark for every mechanism."""
+    spec = _pour(_scatter(), points, styles, x, y)
+    return _draw(id, title, spec, _describe(title, x, y, points))
+
+
+def _pour(kind: dict[str, Any], points: Sequence[Point], styles: Mapping[str, Style], x: str, y: str) -> dict[str, Any]:
+    spec = copy.deepcopy(kind)
+    names = [name for name in styles if any(point[0] == name for point in points)]
+    ranges = {
+        "color": [styles[name].colour for name in names],
+        "shape": [styles[name].shape for name in names],
+        "strokeDash": [list(styles[name].dash) for name in names],
+    }
+    for channel, values in ranges.items():
+        spec["encoding"][channel]["scale"] = {"domain": names, "range": values}
+    for layer in spec["layer"]:
+        layer.pop("data", None)
+        layer["encoding"]["x"]["title"] = x
+        layer["encoding"]["y"]["title"] = y
+        for tip in layer["encoding"].get("tooltip", []):
+            tip["title"] = {"x": x, "y": y}.get(tip["title"], tip["title"])
+    parse = {"x": "number", "y": "number", "seed": "number", "run": "string"}
+    spec["data"] = {"values": _csv(points), "format": {"type": "csv", "parse": parse}}
+    spec["config"] = CONFIG
+    return spec
+
+
+def _csv(points: Sequence[Point]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("run", "seed", "x", "y"))
+    writer.writerows((run, seed, f"{x:.6g}", f"{y:.6g}") for run, seed, x, y in points)
+    return out.getvalue()
+
+
+def _rule(channel: str, value: float) -> dict[str, Any]:
+    mark = {"type": "rule", "color": RULE, "strokeDash": [4, 4], "strokeWidth": 1}
+    return {"data": {"values": [{}]}, "mark": mark, "encoding": _fixed({channel: {"datum": value}})}
+
+
+def _label(channel: str, value: float, text: str, place: dict[str, Any]) -> dict[str, Any]:
+    mark = {"type": "text", "text": text, "color": MUTED, "fontSize": 11, "baseline": "middle", **place}
+    return {"data": {"values": [{}]}, "mark": mark, "encoding": _fixed({channel: {"datum": value}})}
+
+
+def _fixed(encoding: dict[str, Any]) -> dict[str, Any]:
+    """An encoding that takes no colour, shape or dash from the layers' shared ones."""
+    return {**encoding, "color": None, "shape": None, "strokeDash": None}
+
+
+SVG = re.compile(r'<svg[^>]*viewBox="([^"]*)"[^>]*>(.*)</svg>\s*', re.DOTALL)
+PLACE = re.compile(r' (?:d|transform|x2|y2)="[^"]*"')
+LONG = re.compile(r"\d+\.\d{3,}")
+ID = re.compile(r'((?:id=|href=)"#?|url\(#)([A-Za-z_][\w-]*)')
+
+
+def _draw(id: str, title: str, spec: dict[str, Any], description: str) -> Chart:
+    still = {**spec, "layer": [layer for layer in spec["layer"] if layer.get("name") != HOVER]}
+    text = vl_convert.vegalite_to_svg(still)
+    match = SVG.fullmatch(text)
+    if match is None:
+        raise RuntimeError(f"the renderer returned no SVG for chart {id!r}")
+    view_box, body = match.groups()
+    body = PLACE.sub(lambda place: LONG.sub(lambda number: f"{float(number[0]):.4g}", place[0]), body)
+    body = ID.sub(rf"\g<1>{id}-\g<2>", body)  # ids of several pictures share one page
+    return Chart(id, title, description, view_box, body, json.dumps(spec, allow_nan=False, separators=(",", ":")))
+
+
+def _describe(title: str, x: str, y: str, points: Sequence[Point]) -> str:
+    """A sentence a screen reader can speak: the axes, then each series from its first to its last mean."""
+    places = decimals(point[3] for point in points)
+    parts = []
+    for name in dict.fromkeys(point[0] for point in points):
+        at: dict[float, list[float]] = {}
+        for _, _, px, py in (point for point in points if point[0] == name):
+            at.setdefault(px, []).append(py)
+        means = [show(sum(at[key]) / len(at[key]), places) for key in (min(at), max(at))]
+        parts.append(f"{name} {means[0]} to {means[1]}" if len(at) > 1 else f"{name} {means[0]}")
+    return f"{title}: {y} against {x}. First to last, mean over seeds: {'; '.join(parts)}."

@@ -1,0 +1,132 @@
+"""What can be taken away: measurements, verdicts, tables, references, pictures, and the whole site as one file."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import unicodedata
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from harness.files import dump_json, sha256_file
+from harness.report.evidence import Evidence
+from harness.report.tables import Table, latex_escape, to_csv, to_latex, to_markdown
+
+COPIED = ("measurements.csv", "measurements.parquet", "measurements.json", "runs.json", "verdicts.json")
+
+
+def bibtex(slug: str, paper: Any) -> str:
+    """A BibTeX entry; its key is the first author's family name, the year, and the slug's first word."""
+    family = unicodedata.normalize("NFKD", paper.authors[0].split()[-1])
+    key = re.sub(r"[^a-z]", "", family.lower()) or "anon"
+    fields = {
+        "title": "{" + latex_escape(paper.title) + "}",
+        "author": " and ".join(latex_escape(author) for author in paper.authors),
+        "year": str(paper.year),
+        "journal": latex_escape(paper.venue or f"arXiv preprint arXiv:{paper.arxiv}"),
+        "eprint": paper.arxiv,
+        "archivePrefix": "arXiv",
+    }
+    body = ",\n".join(f"  {name:<13} = {{{value}}}" for name, value in fields.items())
+    return f"@article{{{key}{paper.year}{slug.partition('-')[0]},\n{body}\n}}\n"
+
+
+def write(
+    evidence: Evidence, tables: Iterable[tuple[str, Table]], pictures: Iterable[tuple[str, str, str]], out: Path
+) -> None:
+    """Fill `out/downloads`: tables by (page, table), pictures by (page, chart id, SVG); a page as `papers/softpick`."""
+    folder = out / "downloads"
+    (folder / "tables").mkdir(parents=True)
+    (folder / "charts").mkdir()
+    for name in COPIED:
+        if (evidence.results / name).exists():
+            shutil.copyfile(evidence.results / name, folder / name)
+    entries = [bibtex(slug, paper) for slug, paper in evidence.papers.items()]
+    (folder / "bibliography.bib").write_text("\n".join(entries), encoding="utf-8")
+    for page, table in tables:
+        for ending, text in (("csv", to_csv), ("md", to_markdown), ("tex", to_latex)):
+            path = folder / "tables" / f"{file_name(page, table.id)}.{ending}"
+            path.write_text(text(table), encoding="utf-8", newline="\n")
+    for page, id, svg in pictures:
+        (folder / "charts" / f"{file_name(page, id)}.svg").write_text(svg, encoding="utf-8", newline="\n")
+
+
+def file_name(page: str, part: str) -> str:
+    """`papers-softpick-recipe`: the name of one part of one page in a flat folder."""
+    return f"{page}-{part}".replace("/", "-")
+
+
+def script(call: str, *values: Any) -> str:
+    """A script that hands data to the page: `attestRun("id", {…});`, readable from disk where fetch is not."""
+    return f"{call}({', '.join(embed(value) for value in values)});\n"
+
+
+def embed(value: Any) -> str:
+    """Strict JSON that no HTML parser can end early."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def crate(evidence: Evidence, out: Path) -> None:
+    """Write `ro-crate-metadata.json`: what the files of the folder are, by whom, under which licence (RO-Crate 1.1)."""
+    files = sorted(path for path in (out / "downloads").rglob("*") if path.is_file() and path.suffix != ".zip")
+    parts = [
+        {
+            "@id": path.relative_to(out).as_posix(),
+            "@type": "File",
+            "contentSize": str(path.stat().st_size),
+            "sha256": sha256_file(path),
+        }
+        for path in files
+        if path.parent.name == "downloads"
+    ]
+    sources = [
+        {
+            "@id": f"#source-{k}",
+            "@type": "Dataset",
+            "name": source.get("name", "text"),
+            "version": str(source.get("version", "")),
+            "license": source.get("licence", ""),
+        }
+        for k, source in enumerate(evidence.manifest.get("sources", []))
+    ]
+    papers = [
+        {"@id": f"https://arxiv.org/abs/{paper.arxiv}", "@type": "ScholarlyArticle", "name": paper.title}
+        for paper in evidence.papers.values()
+    ]
+    root = {
+        "@id": "./",
+        "@type": "Dataset",
+        "name": f"Attest: claims of {len(papers)} papers on attention, tested",
+        "description": "Measurements, verdicts and pages made by Attest.",
+        "license": {"@id": "https://spdx.org/licenses/Apache-2.0"},
+        "hasPart": [{"@id": part["@id"]} for part in parts],
+        "isBasedOn": [{"@id": source["@id"]} for source in sources],
+        "citation": [{"@id": paper["@id"]} for paper in papers],
+    }
+    about = {
+        "@id": "ro-crate-metadata.json",
+        "@type": "CreativeWork",
+        "about": {"@id": "./"},
+        "conformsTo": {"@id": "https://w3id.org/ro/crate/1.1"},
+    }
+    graph = [about, root, *parts, *sources, *papers]
+    text = dump_json({"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": graph})
+    (out / "ro-crate-metadata.json").write_text(text, encoding="utf-8")
+
+
+def archive(out: Path) -> None:
+    """Write `downloads/site.zip`, the whole folder without itself, with the same bytes for the same files."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as file:
+        for path in sorted(path for path in out.rglob("*") if path.is_file()):
+            entry = zipfile.ZipInfo(f"attest/{path.relative_to(out).as_posix()}", date_time=(1980, 1, 1, 0, 0, 0))
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            file.writestr(entry, path.read_bytes())
+    (out / "downloads" / "site.zip").write_bytes(buffer.getvalue())

@@ -1,0 +1,181 @@
+"""What every page is made of, and the parts that several pages share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.metrics import parse_key
+from harness.report.charts import Point
+from harness.report.evidence import DONE, Cell, Evidence, Run
+from harness.report.numbers import count, decimals, duration, t_quantile
+from harness.report.palette import Style
+from harness.report.tables import Column, Item, absent, measured
+from harness.stats import difference
+
+VERDICTS = ("reproduced", "contradicted", "inconclusive", "untested", "blocked")
+
+
+@dataclass(frozen=True)
+class Page:
+    """A file of the site: its path, its template, what the template shows, and the words it is found by."""
+
+    path: str
+    template: str
+    title: str
+    context: Mapping[str, Any]
+    words: str = ""
+    kind: str = "page"
+    parts: list[tuple[str, str]] = field(default_factory=list)  # (anchor, text) of what can be found inside
+
+    @property
+    def root(self) -> str:
+        """The way back to the top folder: empty, or `../`."""
+        return "../" * self.path.count("/")
+
+
+def verdict_counts(verdicts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """How many verdicts of each kind, in the fixed order."""
+    found = [verdict["verdict"] for verdict in verdicts]
+    return {name: found.count(name) for name in VERDICTS}
+
+
+def cell_of(evidence: Evidence, text: str, length: int | None = None) -> Cell | None:
+    """The cell that a metric key means: its own length, else the given one, else the training length; None if unknown."""
+    key = parse_key(text)
+    train = evidence.train_length(key.suite)
+    wanted = (key.tokens(train) if train else key.length) or length or train
+    same = [cell for cell in evidence.cells if (cell.suite, cell.task, cell.metric) == (key.suite, key.task, key.metric)]
+    return next((cell for cell in same if cell.length == wanted), same[0] if len(same) == 1 else None)
+
+
+def at(evidence: Evidence, cell: Cell) -> str:
+    """A length beside the training length: `@ 1,024 (8×)`; empty where the task has one length, the training length."""
+    train = evidence.train_length(cell.suite)
+    if cell.length is None or (cell.length == train and len(lengths(evidence, cell)) == 1):
+        return ""
+    times = f" ({cell.length / train:g}×)" if train else ""
+    return f"@ {count(cell.length)}{times}"
+
+
+def lengths(evidence: Evidence, cell: Cell) -> list[int]:
+    """Every length at which the cell's task and metric are measured."""
+    return sorted(
+        other.length
+        for other in evidence.cells
+        if (other.suite, other.task, other.metric) == (cell.suite, cell.task, cell.metric) and other.length is not None
+    )
+
+
+def cell_name(evidence: Evidence, cell: Cell) -> str:
+    """`recall/needle-8 accuracy @ 1,024 (8×)`."""
+    return " ".join(part for part in (f"{cell.suite}/{cell.task}", words(cell.metric), at(evidence, cell)) if part)
+
+
+def words(name: str) -> str:
+    """`bits per byte` for `bits_per_byte`."""
+    return name.replace("_", " ")
+
+
+def column(evidence: Evidence, cell: Cell, *, shown: bool = True, group: bool = True) -> Column:
+    """The heading of a measured cell."""
+    metric = evidence.metric(cell)
+    above = " ".join(part for part in (f"{cell.suite}/{cell.task}", at(evidence, cell)) if part) if group else ""
+    return Column(
+        words(cell.metric), unit=unit(metric.unit), better=metric.better, numeric=True, group=above, shown=shown
+    )
+
+
+def unit(name: str) -> str:
+    """A unit as it is printed; shares and pure numbers have none."""
+    plain = name.removeprefix("share").removeprefix("1").strip()
+    return plain if plain in ("", "per doubling") else name
+
+
+def score(evidence: Evidence, run: Run, cell: Cell, places: int, root: str, *, best: bool = False) -> Item:
+    """The table cell of a measurement: mean ± interval linked to its seeds, or the reason why there is none."""
+    summary, href = run.summary(cell), f"{root}{run.page}#{cell.id}"
+    if summary is None:
+        return absent(evidence.missing(run, cell), f"{root}{run.page}#seeds")
+    return measured(summary, places, seeds=len(evidence.seeds), href=href, best=best)
+
+
+def places_of(evidence: Evidence, cell: Cell, runs: Iterable[Run]) -> int:
+    """Decimals for a column of means."""
+    summaries = [run.summary(cell) for run in runs]
+    return decimals(summary.mean for summary in summaries if summary)
+
+
+def best_of(evidence: Evidence, cell: Cell, runs: Sequence[Run]) -> set[str]:
+    """Ids of the runs in the leading tie group: the best mean, and all whose paired difference to it may be 0.
+
+    Runs with a missing seed, or trained outside the budget, do not compete.
+    """
+    better = evidence.metric(cell).better
+    if better == "none":
+        return set()
+    sign = 1 if better == "higher" else -1
+    whole = [run for run in runs if len(run.values.get(cell, {})) == len(evidence.seeds) and within_budget(run)]
+    if not whole:
+        return set()
+    leader = max(whole, key=lambda run: sign * run.summary(cell).mean)  # pyright: ignore[reportOptionalMemberAccess]
+    return {leader.id} | {run.id for run in whole if run is not leader and tied(leader, run, cell)}
+
+
+def tied(a: Run, b: Run, cell: Cell) -> bool:
+    """Whether the 95 % interval of the paired difference over common seeds holds 0; two seeds at least decide."""
+    pairs = [a.values[cell][seed].value - b.values[cell][seed].value for seed in a.values[cell] if seed in b.values[cell]]
+    if len(pairs) < 2:
+        return True
+    low, high = difference(pairs).interval()
+    return low <= 0 <= high
+
+
+def within_budget(run: Run) -> bool:
+    """Whether every trained model of the run kept the profile's budget."""
+    return all(record.get("within_budget", True) for record in run.records.values() if record["status"] == DONE)
+
+
+def points(runs: Iterable[Run], cells: Mapping[Cell, float]) -> list[Point]:
+    """(label, seed, x, y) of every measurement of these cells, whose x is given."""
+    return [
+        (run.label, seed, x, value.value)
+        for run in runs
+        for cell, x in cells.items()
+        for seed, value in sorted(run.values.get(cell, {}).items())
+    ]
+
+
+def state(run: Run, seeds: Sequence[int], tasks: Iterable[str]) -> str:
+    """How training went, over tasks and seeds: `ok`, or `2 of 6 failed`."""
+    records = [run.records.get((task, seed)) for task in tasks for seed in seeds]
+    if all(record and record["status"] == DONE for record in records):
+        return DONE
+    kinds = [record["status"] if record else "not run" for record in records]
+    bad = [kind for kind in dict.fromkeys(kinds) if kind != DONE]
+    return ", ".join(f"{kinds.count(kind)} of {len(kinds)} {kind}" for kind in bad)
+
+
+def seconds(run: Run) -> float | None:
+    """Training time of all tasks, averaged over seeds; None when nothing was trained."""
+    by_task: dict[str, list[float]] = {}
+    for (task, _), record in run.records.items():
+        if record["status"] == DONE:
+            by_task.setdefault(task, []).append(record["seconds"])
+    return sum(sum(times) / len(times) for times in by_task.values()) if by_task else None
+
+
+def time_item(value: float | None) -> Item:
+    """A duration as a table cell."""
+    return Item(duration(value), value) if value is not None else Item("not run", why="nothing was trained")
+
+
+def legend(evidence: Evidence, runs: Iterable[Run] | None = None) -> list[tuple[Run, Style]]:
+    """Each run with how it is drawn; all runs by default."""
+    return [(run, evidence.styles[run.label]) for run in (evidence.runs.values() if runs is None else runs)]
+
+
+def t_table(largest: int = 60) -> list[float]:
+    """Two-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom."""
+    return [round(t_quantile(df), 4) for df in range(1, largest + 1)]

@@ -1,0 +1,181 @@
+"""Pages that are not about one paper or suite: compare two runs, proofs, efficiency, methods, provenance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from harness import checks
+from harness.claims import tests
+from harness.metrics import load_suite
+from harness.report import charts
+from harness.report.evidence import DONE, Cell, Evidence
+from harness.report.numbers import compact, duration
+from harness.report.overview import headline, run_item
+from harness.report.page import Page, cell_name, legend, t_table, unit, words
+from harness.report.tables import ARROWS, Column, Item, Row, Table
+
+EFFICIENCY = "efficiency"  # the suite whose measurements are costs
+
+
+def pages(evidence: Evidence) -> Iterator[Page]:
+    yield compare(evidence)
+    if evidence.proofs:
+        proof = {"table_": proofs(evidence)}
+        yield Page("proof.html", "proof.html.j2", "Proofs", proof, "checks that hold exactly equations")
+    if any(cell.suite == EFFICIENCY for run in evidence.runs.values() for cell in run.values):
+        context = {"charts": pareto(evidence), "legend": legend(evidence)}
+        yield Page("efficiency.html", "efficiency.html.j2", "Efficiency", context, "time memory state pareto")
+    yield methods(evidence)
+    yield provenance(evidence)
+
+
+def compare(evidence: Evidence) -> Page:
+    runs = list(evidence.runs.values())
+    pairs = []
+    for slug, paper in evidence.papers.items():
+        for test in (test for claim in paper.claims for _, test in tests(claim)):
+            roles = [evidence.names[slug].get(getattr(test, role, None) or "") for role in ("run", "baseline")]
+            if all(roles) and tuple(roles) not in pairs:
+                pairs.append(tuple(roles))
+    context = {
+        "runs": runs,
+        "pairs": [(evidence.runs[a], evidence.runs[b]) for a, b in pairs],
+        "data": {
+            "t": t_table(),
+            "first": list(pairs[0]) if pairs else [run.id for run in runs[:2]],
+            "runs": [[run.id, run.label, len(run.values)] for run in runs],
+            "cells": [
+                [cell.id, cell_name(evidence, cell), evidence.metric(cell).better, unit(evidence.metric(cell).unit)]
+                for cell in evidence.cells
+            ],
+        },
+    }
+    return Page("compare.html", "compare.html.j2", "Compare two runs", context, "difference interval pair")
+
+
+def run_data(evidence: Evidence) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(run id, {cell id: {seed: value}}) of every run: what the compare page loads."""
+    for run in evidence.runs.values():
+        yield run.id, {cell.id: {str(s): v.value for s, v in sorted(seeds.items())} for cell, seeds in run.values.items()}
+
+
+def proofs(evidence: Evidence) -> Table:
+    """Mechanisms against checks, as results/proofs.json records them: [{impl, check, status, detail}]."""
+    names = list(dict.fromkeys(proof["check"] for proof in evidence.proofs))
+    found = {(proof["impl"], proof["check"]): proof for proof in evidence.proofs}
+    rows = []
+    for impl in sorted({proof["impl"] for proof in evidence.proofs}):
+        items = [Item(impl)]
+        for name in names:
+            proof = found.get((impl, name))
+            why = "" if proof else "this check was not asked of it"
+            items.append(Item(proof["status"], note=str(proof.get("detail") or "")) if proof else Item("none", why=why))
+        rows.append(Row(tuple(items)))
+    columns = (Column("Mechanism"), *(Column(words(name)) for name in names))
+    return Table("proofs", "Checks that hold exactly or not at all", columns, tuple(rows))
+
+
+def pareto(evidence: Evidence) -> list[charts.Chart]:
+    """Quality against each cost, a chart a cost at its longest length."""
+    quality = next((cell for cell in headline(evidence) if cell.suite != EFFICIENCY), None)
+    costs: dict[tuple[str, str], Cell] = {}
+    for cell in evidence.cells:
+        if cell.suite == EFFICIENCY:
+            costs[cell.task, cell.metric] = cell
+    drawn = []
+    for cell in costs.values() if quality else ():
+        points: list[charts.Point] = []
+        for run in evidence.runs.values():
+            a, b = run.values.get(cell, {}), run.values.get(quality, {})
+            points += [(run.label, seed, a[seed].value, b[seed].value) for seed in sorted(a.keys() & b.keys())]
+        if points:
+            axes = [f"{cell_name(evidence, c)} {ARROWS.get(evidence.metric(c).better, '')}" for c in (cell, quality)]
+            id = f"pareto-{cell.task}-{cell.metric}".replace("_", "-")
+            drawn.append(charts.scatter(id, f"Quality against {words(cell.metric)}", points, evidence.styles, x=axes[0], y=axes[1]))
+    return drawn
+
+
+def methods(evidence: Evidence) -> Page:
+    suites = [
+        (
+            name,
+            (load_suite(name).__doc__ or "").strip(),
+            [(words(key), metric) for (suite, key), metric in evidence.metrics.items() if suite == name],
+        )
+        for name in evidence.config.suites
+    ]
+    asked = sorted(
+        {test.check for p in evidence.papers.values() for c in p.claims for _, test in tests(c) if test.kind == "property"}
+    )
+    context = {
+        "evidence": evidence,
+        "suites": suites,
+        "checks": [(words(name), checks.summary(name)) for name in asked if name in checks.names()],
+        "tasks": [(name, _flat(settings.model_dump())) for name, settings in evidence.profile.tasks.items()],
+    }
+    text = "how verdicts are decided interval margin ties budget missing bits per byte"
+    return Page("methods.html", "methods.html.j2", "Methods", context, text)
+
+
+def _flat(settings: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            found += _flat(value, f"{above}{key}.")
+        elif value is not None:
+            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            found.append((f"{above}{key}", text))
+    return found
+
+
+def provenance(evidence: Evidence) -> Page:
+    records = [record for run in evidence.runs.values() for record in run.records.values()]
+    context = {
+        "evidence": evidence,
+        "manifest": evidence.manifest,
+        "commits": _counted(record.get("commit") for record in records),
+        "versions": _counted(
+            f"{name} {version}" for record in records for name, version in (record.get("versions") or {}).items()
+        ),
+        "hardware": _counted(
+            f"{name}: {value}" for record in records for name, value in (record.get("hardware") or {}).items()
+        ),
+        "devices": _counted(record.get("device") for record in records),
+        "time": duration(sum(record["seconds"] for record in records if record.get("seconds"))),
+        "tokens": compact(sum(record["tokens"] for record in records if record.get("tokens"))),
+        "trainings": _counted(record["status"] for record in records),
+        "table_": times(evidence),
+    }
+    return Page("provenance.html", "provenance.html.j2", "Provenance", context, "commit versions hardware hashes licences")
+
+
+def _counted(values: Any) -> list[tuple[str, int]]:
+    """Each distinct text with how often it occurs, the commonest first."""
+    return sorted(Counter(str(value) for value in values if value).items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def times(evidence: Evidence) -> Table:
+    """Wall time of every run by training task, and of its evaluations, summed over seeds."""
+    tasks = list(dict.fromkeys(evidence.tasks.values()))
+    rows = []
+    for run in evidence.runs.values():
+        items = [run_item(run, "")]
+        for task in tasks:
+            spent = [r["seconds"] for (t, _), r in run.records.items() if t == task and r.get("seconds") is not None]
+            ended = sum(r["status"] == DONE for (t, _), r in run.records.items() if t == task)
+            note = "" if ended == len(evidence.seeds) else f"{ended}/{len(evidence.seeds)} seeds"
+            items.append(_spent(spent, note))
+        for suite in evidence.config.suites:
+            parts = [r.get("suites", {}).get(suite, {}).get("seconds") for r in run.records.values()]
+            items.append(_spent([part for part in parts if part is not None], ""))
+        rows.append(Row(tuple(items)))
+    columns = [Column("Mechanism")]
+    columns += [Column(f"train {task}", unit="s", numeric=True) for task in tasks]
+    columns += [Column(f"evaluate {suite}", unit="s", numeric=True) for suite in evidence.config.suites]
+    return Table("times", "Wall time, summed over seeds", tuple(columns), tuple(rows))
+
+
+def _spent(seconds: list[float], note: str) -> Item:
+    return Item(duration(sum(seconds)), sum(seconds), note=note) if seconds else Item("not run", why="no time recorded")

@@ -1,0 +1,134 @@
+"""The page of one run: what it is, every seed, every measurement, and the commands that make them again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from harness.report import charts
+from harness.report.evidence import DONE, Cell, Evidence, Run, docstring, trouble
+from harness.report.numbers import count, decimals, duration, show
+from harness.report.page import Page, at, unit, words
+from harness.report.paper import curves
+from harness.report.tables import ARROWS, Column, Item, Row, Table
+
+
+def pages(evidence: Evidence) -> Iterator[Page]:
+    for run in evidence.runs.values():
+        context = {
+            "evidence": evidence,
+            "run": run,
+            "style": evidence.styles[run.label],
+            "equations": docstring(run.impl),
+            "args": [(key, str(value)) for key, value in run.args.items()],
+            "recipe": [(f"{task}: {key}", str(v)) for task, given in run.recipe.items() for key, v in given.items()],
+            "settings": settings(run),
+            "seeds": seed_table(evidence, run),
+            "measurements": measurements(evidence, run),
+            "charts": pictures(evidence, run),
+            "commands": commands(evidence, run),
+            "commits": sorted({str(record["commit"]) for record in run.records.values() if record.get("commit")}),
+        }
+        text = " ".join([run.id, run.impl, *(slug for slug, _ in run.uses)])
+        yield Page(run.page, "run.html.j2", run.label, context, text, "run")
+
+
+def settings(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
+    """(training task, its settings in full) as the first seed recorded them."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for (task, _), record in sorted(run.records.items()):
+        if task not in found and record.get("settings"):
+            found[task] = [(key, _text(value)) for key, value in record["settings"].items()]
+    return list(found.items())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def seed_table(evidence: Evidence, run: Run) -> Table:
+    """How the training of each task and seed went."""
+    columns = [Column("Task"), Column("Seed", numeric=True), Column("Status")]
+    columns += [Column(label, numeric=True) for label in ("Steps", "Tokens", "Last loss, nats", "Parameters", "Time, s")]
+    columns.append(Column("Commit"))
+    rows = []
+    for task in dict.fromkeys(evidence.tasks.values()):
+        for seed in evidence.seeds:
+            record = run.records.get((task, seed))
+            head = (Item(task), Item(str(seed), seed))
+            if record is None:
+                gap = Item("not run", why="no record of this training")
+                rows.append(Row((*head, gap, *[gap] * 6), id=f"seed-{task}-{seed}"))
+                continue
+            why = "" if record["status"] == DONE else trouble(record)
+            status = Item(record["status"] if not why else why)
+            done, steps = record.get("step"), record.get("steps")
+            items = (
+                Item(count(done) if done == steps else f"{count(done)} of {count(steps)}", done),
+                _or_reason(record.get("tokens"), count, why),
+                _or_reason(record.get("final_loss"), show, why),
+                _or_reason(record.get("parameters"), count, why),
+                _or_reason(record.get("seconds"), duration, why),
+                Item(str(record.get("commit") or "")[:12]),
+            )
+            rows.append(Row((*head, status, *items), id=f"seed-{task}-{seed}"))
+    return Table("seeds", "Training of each task and seed", tuple(columns), tuple(rows))
+
+
+def _or_reason(value: Any, write: Any, why: str) -> Item:
+    return Item(write(value), float(value)) if value is not None else Item("missing", why=why or "not recorded")
+
+
+def measurements(evidence: Evidence, run: Run) -> list[Table]:
+    """One table a suite: every cell with its mean, interval, and each seed's own value."""
+    tables = []
+    for suite in evidence.config.suites:
+        rows = [_measurement(evidence, run, cell) for cell in evidence.cells if cell.suite == suite]
+        columns = [Column("Task"), Column("Metric"), Column("Mean ± half interval", numeric=True)]
+        columns += [Column(f"Seed {seed}", numeric=True) for seed in evidence.seeds]
+        columns.append(Column("n a seed", numeric=True))
+        caption = f"Suite {suite}: mean over seeds ± half of its 95 % interval, and every seed"
+        tables.append(Table(f"suite-{suite}", caption, tuple(columns), tuple(rows)))
+    return tables
+
+
+def _measurement(evidence: Evidence, run: Run, cell: Cell) -> Row:
+    metric, values, summary = evidence.metric(cell), run.values.get(cell, {}), run.summary(cell)
+    gaps = evidence.missing(run, cell)
+    places = decimals(value.value for value in values.values())
+    label = " ".join(p for p in (words(cell.metric), f"({unit(metric.unit)})" if unit(metric.unit) else "") if p)
+    items = [
+        Item(" ".join(part for part in (cell.task, at(evidence, cell)) if part), href=f"../suites/{cell.suite}.html"),
+        Item(f"{label} {ARROWS.get(metric.better, '')}".rstrip()),
+    ]
+    if summary is None:
+        items.append(Item("missing", why="; ".join(dict.fromkeys(gaps.values()))))
+    else:
+        pm = "" if summary.half is None else f"±{show(summary.half, places)}"
+        items.append(Item(show(summary.mean, places), summary.mean, pm=pm))
+    for seed in evidence.seeds:
+        if seed in values:
+            value = values[seed]
+            items.append(Item(show(value.value, places), value.value, href=f"#seed-{evidence.tasks[cell.suite]}-{seed}"))
+        else:
+            items.append(Item(gaps[seed].partition(":")[0], why=gaps[seed]))
+    n = sorted({value.n for value in values.values() if value.n is not None})
+    items.append(Item(count(n[0]) if len(n) == 1 else f"{count(n[0])}–{count(n[-1])}", n[0]) if n else Item(""))
+    return Row(tuple(items), id=cell.id)
+
+
+def pictures(evidence: Evidence, run: Run) -> list[charts.Chart]:
+    """The learning curve of each training task."""
+    return [chart for task in dict.fromkeys(evidence.tasks.values()) if (chart := curves(evidence, [run], task))]
+
+
+def commands(evidence: Evidence, run: Run) -> list[str]:
+    """What makes the run again, step by step; the seed is one of the configured ones."""
+    profile, seed = evidence.profile.name, evidence.seeds[0]
+    lines = []
+    for suite, task in evidence.tasks.items():
+        train = f"python -m harness.train {run.id} --task {task} --seed {seed} --profile {profile}"
+        lines += [train] if train not in lines else []
+        lines.append(f"python -m harness.evaluate {run.id} --suite {suite} --seed {seed} --profile {profile}")
+    return [*lines, "python -m harness.aggregate", "python -m harness.judge", "python -m harness.site"]

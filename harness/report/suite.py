@@ -1,0 +1,133 @@
+"""The page of one suite: every cell of every run as a heat map, and the same as curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from harness.metrics import load_suite
+from harness.report import charts
+from harness.report.evidence import Cell, Evidence, Run
+from harness.report.overview import run_item
+from harness.report.page import (
+    Page,
+    best_of,
+    column,
+    legend,
+    places_of,
+    points,
+    score,
+    unit,
+    words,
+)
+from harness.report.tables import ARROWS, Column, Row, Table, tinted
+
+MANY = 12  # charts of one page
+SHARE = "share"  # the unit of what lies between 0 and 1
+
+
+def pages(evidence: Evidence) -> Iterator[Page]:
+    runs = list(evidence.runs.values())
+    for name in evidence.config.suites:
+        cells = [cell for cell in evidence.cells if cell.suite == name]
+        metrics = list(dict.fromkeys(cell.metric for cell in cells))
+        context = {
+            "name": name,
+            "task": evidence.tasks[name],
+            "text": (load_suite(name).__doc__ or "").strip(),
+            "metrics": [(words(key), evidence.metrics[name, key]) for key in metrics if (name, key) in evidence.metrics],
+            "tables": [heat_map(evidence, name, metric, runs) for metric in metrics],
+            "charts": pictures(evidence, name, runs),
+            "legend": legend(evidence, runs),
+            "train_length": evidence.train_length(name),
+            "seeds": evidence.seeds,
+        }
+        text = " ".join(dict.fromkeys(f"{cell.task} {words(cell.metric)}" for cell in cells))
+        yield Page(f"suites/{name}.html", "suite.html.j2", f"Suite {name}", context, text, "suite")
+
+
+def heat_map(evidence: Evidence, suite: str, metric: str, runs: Sequence[Run]) -> Table:
+    """Runs against task and length; the tint goes from the worst mean of a column family to its best."""
+    cells = [cell for cell in evidence.cells if (cell.suite, cell.metric) == (suite, metric)]
+    better = evidence.metric(cells[0]).better
+    sign = -1 if better == "lower" else 1
+    means = [summary.mean for run in runs for cell in cells if (summary := run.summary(cell))]
+    low, high = (min(means), max(means)) if means else (0.0, 0.0)
+    best = {cell: best_of(evidence, cell, runs) for cell in cells}
+    places = {cell: places_of(evidence, cell, runs) for cell in cells}
+    rows = []
+    for run in runs:
+        items = [run_item(run, "../")]
+        for cell in cells:
+            item = score(evidence, run, cell, places[cell], "../", best=run.id in best[cell])
+            if item.value is not None and high > low:
+                place = (item.value - low) / (high - low)
+                item = tinted(item, place if sign > 0 else 1 - place)
+            items.append(item)
+        rows.append(Row(tuple(items)))
+    n = {value.n for run in runs for cell in cells for value in run.values.get(cell, {}).values() if value.n}
+    items = f"; n = {min(n):,}" + (f" to {max(n):,}" if len(n) > 1 else "") + " a seed" if n else ""
+    caption = f"{words(metric)}: mean over seeds ± half of its 95 % interval{items}. Bold: best tie group of a column"
+    columns = (Column("Mechanism"), *(column(evidence, cell) for cell in cells))
+    return Table(f"heat-{metric}", caption, columns, tuple(rows))
+
+
+def pictures(evidence: Evidence, suite: str, runs: Sequence[Run], *, brief: bool = False) -> list[charts.Chart]:
+    """A chart for each task measured at several lengths, and one for each family of tasks that differ by a number."""
+    cells = [cell for cell in evidence.cells if cell.suite == suite]
+    found = [by_number(evidence, runs, family, group) for family, group in families(cells).items()]
+    found += [by_length(evidence, runs, group) for group in long(cells).values()]
+    drawn = [chart for chart in found if chart is not None]
+    return drawn[: 4 if brief else MANY]
+
+
+def families(cells: Sequence[Cell]) -> dict[str, dict[Cell, float]]:
+    """Cells of tasks such as mqar-4, mqar-8, … with their numbers, by family and metric; one length each."""
+    found: dict[str, dict[Cell, float]] = {}
+    for cell in cells:
+        name, _, tail = cell.task.rpartition("-")
+        if name and tail.isdigit() and len([c for c in cells if (c.task, c.metric) == (cell.task, cell.metric)]) == 1:
+            found.setdefault(f"{name} {cell.metric}", {})[cell] = float(tail)
+    return {key: group for key, group in found.items() if len(group) > 1}
+
+
+def long(cells: Sequence[Cell]) -> dict[str, dict[Cell, float]]:
+    """Cells of one task and metric at several lengths, with their lengths."""
+    found: dict[str, dict[Cell, float]] = {}
+    for cell in cells:
+        if cell.length is not None:
+            found.setdefault(f"{cell.task} {cell.metric}", {})[cell] = float(cell.length)
+    return {key: group for key, group in found.items() if len(group) > 1}
+
+
+def by_number(evidence: Evidence, runs: Sequence[Run], family: str, cells: dict[Cell, float]) -> charts.Chart | None:
+    name, _, metric = family.rpartition(" ")
+    x = "pairs in the context" if name == "mqar" else f"number in {name}"
+    return _profile(evidence, runs, cells, f"{name}: {words(metric)} by {x}", x)
+
+
+def by_length(evidence: Evidence, runs: Sequence[Run], cells: dict[Cell, float]) -> charts.Chart | None:
+    cell = next(iter(cells))
+    by = "position" if cell.task == "position" else "length"
+    task = "" if cell.task == by else f"{cell.task}: "
+    return _profile(evidence, runs, cells, f"{task}{words(cell.metric)} by {by}", f"{by}, tokens")
+
+
+def _profile(evidence: Evidence, runs: Sequence[Run], cells: dict[Cell, float], title: str, x: str) -> charts.Chart | None:
+    shown = points(runs, cells)
+    if not shown:
+        return None
+    cell = next(iter(cells))
+    metric = evidence.metric(cell)
+    y = " ".join(part for part in (unit(metric.unit) or words(cell.metric), ARROWS.get(metric.better, "")) if part)
+    tokens = x.endswith("tokens")
+    return charts.profile(
+        f"{cell.suite}-{cell.task}-{cell.metric}".replace("_", "-") + ("" if tokens else "-family"),
+        title[0].upper() + title[1:],
+        shown,
+        evidence.styles,
+        x=x,
+        y=y,
+        domain=(0, 1.02) if metric.unit == SHARE else None,
+        chance=metric.chance,
+        trained=evidence.train_length(cell.suite) if tokens else None,
+    )

@@ -1,0 +1,197 @@
+"""Results that nobody measured, for tests of the site: plausible numbers, gaps of every kind, and hostile text."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness import aggregate
+from harness.config import Config, Profile
+from harness.files import write_json
+from harness.judge import judge
+from harness.measured import read
+from harness.metrics import load_suite
+from harness.outcomes import Bench
+from harness.plan import Plan
+from harness.runs import RunSettings, resolve
+from harness.spec import Paper
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+SKILL = {"softmax": 1.0, "softpick": 0.97, "sigmoid": 0.8, "delta_net": 0.7, "gated_delta_net": 0.72, "gla": 0.25}
+
+TITLES = [  # of pitfalls.md (h): text that ends scripts, opens elements, or asks to be run
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(2)>",
+    '"><b id=pwn>x</b>',
+    "' onmouseover='alert(3)",
+    "A & B < C",
+    "<!-- comment",
+    "{{7*7}} ${7*7}",
+    "javascript:alert(4)",
+    "naïve Δ-net 你好",
+    "a" * 300,
+]
+
+
+def hostile_paper(title: str, place: int) -> Paper:
+    """A paper whose every text is the title, with a claim of each kind."""
+    text = {"quote": title, "where": title, "reported": title}
+    compare = {"run": "gla", "baseline": "softmax", "margin": 0.01, "margin_from": title}
+    claims: list[dict[str, Any]] = [
+        {"id": "lower", **text, "kind": "compare", **compare, "metric": "loss/test/bits_per_byte", "expect": "lower"},
+        {"id": "within", **text, "paraphrase": True, "kind": "compare", **compare, "metric": "recall/mqar-4/accuracy", "expect": "within"},
+        {"id": "slope", **text, "kind": "trend", **compare, "metric": "recall/needle-8/accuracy", "over": "length", "expect": "falls"},
+        {"id": "number", **text, "kind": "value", "run": "gla", "metric": "loss/test/bits_per_byte", "value": 2.0, "tolerance": 0.5, "tolerance_from": title},
+        {"id": "exact", **text, "kind": "property", "run": "gla", "check": "state_constant_in_length"},
+        {"id": "later", **text, "kind": "untested", "reason": title},
+    ]  # fmt: skip
+    return Paper.model_validate(
+        {
+            "title": title,
+            "arxiv": f"2410.{10000 + place:05d}",
+            "year": 2017 + place,
+            "authors": [title, "An Author"],
+            "venue": title,
+            "summary": title,
+            "recipe": {"lr": {"value": title, "source": "paper", "note": title}},
+            "deviations": [title],
+            "scale_gap": title,
+            "runs": {"gla": {"impl": "gla"}, "softmax": {"impl": "softmax"}, "sigmoid": {"impl": "sigmoid"}},
+            "claims": claims,
+        }
+    )
+
+
+def hostile_plan(config: Config, profile: Profile) -> Plan:
+    """A plan of papers whose texts attack the page."""
+    papers = {f"paper-{place}": hostile_paper(title, place) for place, title in enumerate(TITLES)}
+    return Plan(config, profile, papers, resolve(papers, profile))
+
+
+def make(plan: Plan, results: Path, *, gaps: bool = True) -> None:
+    """Write everything the site reads. With gaps: one run diverges, one fails, one suite fails, one cell is not finite."""
+    rows, trainings = [], []
+    for run in plan.runs.values():
+        for task in sorted(set(plan.tasks.values())):
+            for seed in plan.config.seeds:
+                record = training(plan, run, task, seed, trouble(run, task, seed) if gaps else None)
+                for suite in (name for name, trained in plan.tasks.items() if trained == task):
+                    state, found = evaluation(plan, run, suite, seed, record)
+                    if gaps and (run.impl, suite, seed) == ("retnet", "loss", 1):
+                        state, found = {**state, "status": "failed", "reason": "RuntimeError: out of memory"}, []
+                    record["suites"][suite] = state
+                    rows += found
+                trainings.append(record)
+    if gaps and rows:
+        rows = [row for k, row in enumerate(rows) if k % 97 != 5]
+    results.mkdir(parents=True, exist_ok=True)
+    aggregate.write(rows, trainings, results)
+    write_json(results / "data" / "manifest.json", MANIFEST)
+    found = read(results / "measurements.csv", results / "runs.json", results / "items.parquet")
+    bench = Bench(plan.profile, plan.config.seeds, plan.config.suites, found)
+    write_json(results / "verdicts.json", judge(plan.papers, plan.runs, bench))
+
+
+def trouble(run: RunSettings, task: str, seed: int) -> tuple[str, str] | None:
+    """(status, reason) of the trainings that do not end well."""
+    return {
+        ("sigmoid", "lm", 2): ("diverged", "the loss is not finite at step 310"),
+        ("delta_net", "recall", 0): ("failed", "ValueError: <b>solve_triangular</b> met a singular matrix & stopped"),
+        ("gla", "lm", 1): ("missing", "results/runs/gla/lm/seed1/run.json is missing; run snakemake to make it"),
+    }.get((run.impl, task, seed))
+
+
+def training(plan: Plan, run: RunSettings, task: str, seed: int, bad: tuple[str, str] | None) -> dict[str, Any]:
+    head = {"run": run.id, "impl": run.impl, "args": run.args, "recipe": run.recipe, "profile": plan.profile.name}
+    head |= {"task": task, "seed": seed, "suites": {}, "mixed": None}
+    if bad and bad[0] == "missing":
+        return {**head, "status": "missing", "reason": bad[1], "curve": []}
+    settings = run.tasks[task].model_dump(mode="json")
+    rng = generator("train", run.id, task, seed)
+    done = 310 if bad else settings["steps"]
+    floor = 1.4 + 0.5 * (1 - SKILL.get(run.impl, 0.1))
+    steps = sorted({round(1 + (done - 1) * (k / 199) ** 1.5) for k in range(200)})
+    curve = [[step, round(floor + 4.5 * step**-0.35 + 0.03 * float(rng.normal()), 4)] for step in steps]
+    size = 172_000 + int(rng.integers(0, 900))
+    return {
+        **head,
+        "status": bad[0] if bad else "ok",
+        "reason": bad[1] if bad else None,
+        "step": done,
+        "steps": settings["steps"],
+        "settings": settings,
+        "parameters": size,
+        "reference_parameters": 172_500,
+        "within_budget": run.impl != "retnet",
+        "mlp_width": 128,
+        "tokens": done * settings["batch"] * settings["length"],
+        "bytes_per_token": 3.1 if task == "lm" else None,
+        "final_loss": None if bad else curve[-1][1],
+        "seconds": round(float(rng.uniform(8, 45)), 2),
+        "commit": COMMIT,
+        "versions": {"python": "3.11.9", "torch": "2.13.0"},
+        "hardware": {"machine": "x86_64", "processor": "A <fast> processor", "cores": 2},
+        "device": "cpu",
+        "threads": 1,
+        "curve": curve,
+    }
+
+
+def evaluation(plan: Plan, run: RunSettings, suite: str, seed: int, record: Mapping[str, Any]) -> tuple[dict, list[dict]]:
+    """(state of the suite, its rows), blocked where training did not end well."""
+    state = {"status": "ok", "reason": None, "seconds": 1.5, "commit": COMMIT, "missing": []}
+    if record["status"] != "ok":
+        return {**state, "status": "blocked", "reason": f"training {record['status']}: {record['reason']}"}, []
+    return state, list(rows(plan, run, suite, seed))
+
+
+def rows(plan: Plan, run: RunSettings, suite: str, seed: int) -> Iterator[dict[str, Any]]:
+    module = load_suite(suite)
+    train = plan.profile.tasks[module.TASK].length
+    skill = SKILL.get(run.impl, 0.1)
+    rng = generator("rows", run.id, suite, seed)
+    shared = 0.01 * float(generator("seed", suite, seed).normal())
+    for task, length, metric in module.cells(plan.profile):
+        far = math.log2((length or train) / train) if (length or train) >= train else 0.0
+        n = 512
+        if module.METRICS[metric].unit == "share":
+            load = int(task.rpartition("-")[2]) if task.rpartition("-")[2].isdigit() else 1
+            p = skill ** (math.log2(load + 1) / 2) * (0.93 if run.impl != "sigmoid" else 0.5) ** far
+            value = round(min(1.0, max(0.0, p + 0.03 * float(rng.normal()))) * n) / n
+        else:
+            value = 2.1 + 0.25 * (1 - skill) + shared + 0.008 * float(rng.normal()) + 0.05 * far * (1.1 - skill)
+            value = math.exp(value * 2) if metric == "perplexity" else value
+            n = 32_768
+        yield {
+            "run": run.id, "impl": run.impl, "seed": seed, "suite": suite, "task": task, "length": length, "metric": metric,
+            "value": value, "n": n, "stderr": 0.01, "unit": module.METRICS[metric].unit, "commit": COMMIT,
+        }  # fmt: skip
+
+
+def generator(*parts: Any) -> np.random.Generator:
+    """Random numbers that depend on these words alone."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+
+
+MANIFEST = {
+    "sources": [
+        {
+            "name": "Invented <text> & more",
+            "version": "1.0",
+            "url": "https://example.org/text",
+            "licence": "CC0-1.0",
+            "credit": "nobody",
+            "sha256": "ab" * 32,
+        }
+    ],
+    "settings": {"source": "wiki", "vocab": 4096},
+    "splits": {name: {"articles": 900, "bytes": 123_456, "tokens": 40_000} for name in ("train", "valid", "test")},
+    "tokenizer": {"kind": "bpe", "vocab": 4096, "end_of_text": 0, "sha256": "cd" * 32},
+    "files": {"train.npy": "ef" * 32, "tokenizer.json": "cd" * 32},
+}
