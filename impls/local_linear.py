@@ -14,7 +14,7 @@ The closed form follows from the objective and is the function of the latter's r
 (Yifei-Zuo/FlashLLA, flashlla/ops/naive.py), which sets up S_t about q_t and has a ridge of 10 by default.
 
 Differs from the papers, or may: queries and keys are normalised to length sqrt(K), for which arXiv:2501.12352 argues.
-S_t is formed and solved in float64: rows with t < K are singular but for the ridge.
+Solved in float32 or wider: rows with t < K are singular but for the ridge, so it must be large beside 1e-7 |k|^2.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def slopes(w_BHTS: Tensor, q: Tensor, k: Tensor, ridge: float) -> tuple[Tensor, 
 def weights(q: Tensor, k: Tensor, scale: float, ridge: float) -> Tensor:
     """A_BHTS of either sign; rows sum to 1."""
     with torch.autocast(q.device.type, enabled=False):
-        dtype, q, k = q.dtype, q.double(), k.double()
+        dtype, q, k = q.dtype, ops.wide(q), ops.wide(k)
         w_BHTS = ops.causal_softmax(ops.scores(q, k, scale))
         r_BHTK, mean_BHTK = slopes(w_BHTS, q, k, ridge)
         probe_BHTS = ops.scores(r_BHTK, k, 1.0) - (r_BHTK * mean_BHTK).sum(dim=-1, keepdim=True)

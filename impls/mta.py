@@ -35,7 +35,9 @@ from impls.base import ScoreMixer
 def convolve(s_BHTS: Tensor, kernel: Tensor) -> Tensor:
     """Step 2 or 5 with a kernel [H,cq,ck], ck odd. Future entries count as zero: no row sees a later key."""
     H, cq, ck = kernel.shape
-    return conv2d(pad(ops.hide(s_BHTS, 0.0), (ck // 2, ck // 2, cq - 1, 0)), kernel[:, None].to(s_BHTS.dtype), groups=H)
+    padded = pad(ops.hide(s_BHTS, 0.0), (ck // 2, ck // 2, cq - 1, 0))
+    padded = padded.contiguous(memory_format=torch.channels_last)  # twice as fast on a CPU
+    return conv2d(padded, kernel[:, None].to(s_BHTS.dtype), groups=H).contiguous()
 
 
 def weights(
