@@ -28,6 +28,7 @@ from harness import device, model, provenance, records, suites, tasks
 from harness.config import Profile, load_profile
 from harness.errors import UserError, leave
 from harness.files import write_json
+from harness.fit import be_deterministic
 from harness.metrics import load_suite
 from harness.records import Evaluation
 from harness.suites import Row
@@ -130,6 +131,7 @@ def main() -> int:
     parser.add_argument("--strict", action="store_true", help="exit code 1 when the suite is blocked or failed")
     given = parser.parse_args()
     with device.claim(given.device, given.threads) as on:
+        be_deterministic(on)
         record = evaluate(given.run, given.suite, given.seed, load_profile(given.profile), on)
     path = records.folder(given.run, record.task, given.seed) / f"{given.suite}.json"
     write_json(path, record.model_dump())

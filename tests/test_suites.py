@@ -325,6 +325,6 @@ def test_picks_do_not_depend_on_the_batch():
 def test_batches_shrink_with_length():
     for length, heads, vocab in ((128, 2, 192), (1024, 2, 192), (256, 4, 4096), (4096, 4, 4096)):
         rows = rows_that_fit(length, heads, vocab)
-        assert rows == 1 or rows * 4 * length * max(heads * length, vocab) <= 64 * 2**20
+        assert rows == 1 or rows * 4 * length * max(heads * length, vocab) <= 16 * 2**20
     assert rows_that_fit(128, 2, 192) > 100
     assert rows_that_fit(4096, 4, 4096) == 1
