@@ -9,8 +9,8 @@ The paper does not say what N is. "visible" is N_t = t + 1, with which every row
 N, such as the training length, with which row t sums to alpha_t + (alpha_ma - alpha_t)(t + 1)/N. `attend` also knows
 "length", N = S; the layer does not, since it would let the length of a text into its first tokens.
 
-Not stated in the paper, chosen here: w starts at 0 (alpha = 0.5); one average a head; it stands still in evaluation;
-a training step uses the average of the steps before it, so that no token sees a later one through it.
+Differs from the paper, or may, as it does not say: w starts at 0 (alpha = 0.5); one average a head; it stands still in
+evaluation; a training step uses the average of the steps before it, so that no token sees a later one through it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Mixer(ScoreMixer):
         """alpha_BHT and the average before this step, alpha_ma [H]."""
         alpha_BTH = (0.1 * self.gate(x_BTD) + 0.5).clamp(0, 1)
         before = self.alpha_ma.clone()
-        if self.training and torch.is_grad_enabled():
+        if self.training:
             with torch.no_grad():
                 self.alpha_ma.lerp_(alpha_BTH.mean(dim=(0, 1)).to(before.dtype), 1 - self.rho)
         return alpha_BTH.mT, before
