@@ -1,0 +1,25 @@
+"""Fixtures of the whole suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+SHARED = Path(__file__).parents[1].parent / "shared"  # reference vectors and failure reports, where a checkout has them
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Small tensors gain nothing from more threads, and results depend on their number."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def exact() -> Iterator[None]:
+    """Deterministic kernels, and NaN wherever memory is read before it is written."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)

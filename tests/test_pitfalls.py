@@ -1,0 +1,80 @@
+"""Scripts made from public failure reports, run on every mechanism; they lie beside the checkout, `shared/pitfalls`.
+
+They know a mixer as a function of x and, if it likes, of a padding mask or of document ids. Both stay outside our
+mixers: the adapter runs each document alone, as the harness does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import impls
+from impls import ops
+from impls.softpick import softpick
+from tests import contract
+from tests.conftest import SHARED
+
+PITFALLS = SHARED / "pitfalls"
+MIXER_SCRIPTS = [
+    "m02_prefix_invariance",
+    "m03_odd_lengths",
+    "m04_padding_and_batch",
+    "m06_extreme_inputs",
+    "m07_packed_documents",
+    "m08_train_eval_rng_side_effects",
+]
+
+pytestmark = pytest.mark.skipif(not PITFALLS.is_dir(), reason=f"no failure reports at {PITFALLS}")
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(str(PITFALLS))
+    monkeypatch.syspath_prepend(str(PITFALLS / "dev"))
+    return importlib.import_module
+
+
+class Adapter(nn.Module):
+    """A mixer with the keywords that the scripts use."""
+
+    def __init__(self, mixer: nn.Module):
+        super().__init__()
+        self.mixer = mixer
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, segment_ids: Tensor | None = None) -> Tensor:
+        if segment_ids is not None:
+            lengths = torch.unique_consecutive(segment_ids[0], return_counts=True)[1].tolist()
+            return self.mixer.packed(x, lengths)  # pyright: ignore[reportCallIssue]
+        if mask is None:
+            return self.mixer(x)
+        y = torch.zeros_like(x)
+        for row, real in enumerate(mask):
+            y[row, real] = self.mixer(x[row : row + 1, real])[0]
+        return y
+
+
+@pytest.mark.parametrize("name", impls.names())
+@pytest.mark.parametrize("which", MIXER_SCRIPTS)
+def test_mixer_avoids_the_pitfall(script, which, name):
+    mixer = contract.nudged(contract.Case(name, ()), torch.float32)
+    script(which).check(Adapter(mixer), dim=contract.width(mixer))
+
+
+def test_softpick_avoids_its_pitfalls(script):
+    script("f02_softpick_golden").check(softpick)
+
+
+@pytest.mark.parametrize("chunk", [1, 16, 32, 64])
+def test_delta_scan_avoids_its_pitfalls(script, chunk):
+    def delta(q, k, v, beta, log_g, state=None):
+        q, k, v, write = (z[None, None] for z in (q, k, v, beta[:, None] * k))
+        y, S = ops.delta_scan(q, k, v, write, log_g[None, None], None if state is None else state[None, None], chunk)
+        return y[0, 0], S[0, 0]
+
+    script("f05_delta_rule_reductions").check(delta)
