@@ -6,11 +6,12 @@ class of `harness/suites/<suite>.py`; both are found by file name.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, create_model, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 
 from harness import metrics, tasks, yamlio
 from harness.closed import Closed, Count, Distinct, Name, Seed, Slug, Text, check
@@ -21,13 +22,19 @@ CONFIG = Path("config/config.yaml")
 PROFILES = Path("config/profiles")
 
 
+def _device(text: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,2})?", text):
+        raise ValueError(f"{text!r} is not a device; use auto, cpu, cuda or cuda:0")
+    return text
+
+
 class Config(Closed):
     """`config/config.yaml`: which profile, seeds and suites, on which device."""
 
     profile: Slug = "laptop"
     seeds: Distinct[Seed] = (0, 1, 2)
     suites: Distinct[Name] = ("loss", "recall")
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda|cuda:[0-9]{1,2})$")] = "auto"
+    device: Annotated[str, AfterValidator(_device)] = "auto"
     strict: bool = False  # leave with an error when a run fails, instead of reporting it on its page
 
 

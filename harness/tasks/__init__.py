@@ -62,6 +62,12 @@ class TrainSettings(Closed):
     curve_every: int = Field(default=1, gt=0)  # steps between points of curve.jsonl
     save_every: int = Field(default=200, gt=0)  # steps between saves of the resume state
 
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> TrainSettings:
+        if self.warmup > self.steps:
+            raise ValueError(f"warmup: {self.warmup} is longer than steps: {self.steps}")
+        return self
+
 
 class Batch(NamedTuple):
     """Tokens and, for each, the token to predict next (IGNORE: none)."""
