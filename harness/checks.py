@@ -2,7 +2,7 @@
 
 Each public function below takes a mixer of width WIDTH in float64, its weights nudged away from their special start,
 and returns what was found. A check that cannot be asked of this kind of mixer raises ValueError with the reason.
-"Exactly" means to within TOLERANCE of float64 arithmetic, on three drawn inputs of growing scale.
+"Exactly" means to within TOLERANCE of float64 arithmetic, on drawn inputs of growing scale.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from impls.base import ScoreMixer, TokenMixer
 WIDTH = 192  # divisible by every usual number of heads, 12 among them
 LENGTH = 24  # tokens of an input, and what `train_length` in a run's arguments stands for here
 BATCH = 2
-SCALES = (0.5, 1.0, 4.0)
+SCALES = (0.5, 1.0, 4.0, 12.0)
 NUDGE = 0.02
 TOLERANCE = 1e-9
 

@@ -2,7 +2,7 @@
 
 Every pair of runs is compared by the differences of the seeds they share (paired t, two-sided), with Holm's correction
 over all pairs at 5 %. A pair that is told apart shares no letter; a pair that is not shares at least one (compact
-letter display by insert and absorb, Piepho 2004, doi:10.1198/1061860043515). A run with fewer than two seeds, or none,
+letter display by insert, absorb and sweep, Piepho 2004, doi:10.1198/1061860043515). A run with fewer than two seeds
 has no place in the ranking and is listed after it with what it has: a missing cell is never a zero.
 """
 
@@ -90,6 +90,7 @@ def letter_display(order: Sequence[str], apart: Iterable[Group]) -> dict[str, st
         for group in groups:
             split += [group - {run} for run in sorted(pair)] if pair <= group else [group]
         groups = _absorbed(split)
+    groups = _swept(groups)
     place = {run: at for at, run in enumerate(order)}
     groups.sort(key=lambda group: sorted(place[run] for run in group))
     return {run: "".join(_letter(at) for at, group in enumerate(groups) if run in group) for run in order}
@@ -99,6 +100,16 @@ def _absorbed(groups: Sequence[Group]) -> list[Group]:
     """Groups that no other contains, each once."""
     unique = list(dict.fromkeys(groups))
     return [group for group in unique if not any(group < other for other in unique)]
+
+
+def _swept(groups: list[Group]) -> list[Group]:
+    """Without groups whose every pair shares another group already."""
+    kept = sorted(groups, key=sorted)
+    for group in list(kept):
+        others = [other for other in kept if other != group]
+        if all(any({a, b} <= other for other in others) for a in group for b in group):
+            kept = others
+    return kept
 
 
 def _letter(place: int) -> str:

@@ -91,7 +91,5 @@ def _open(outcome: Outcome, rule: Rule, improvement: Difference, test: Test) -> 
 def _detectable(rule: Rule, seeds: int, detectable: float | None) -> str:
     if detectable is None:
         return "there is no spread to plan with"
-    what = f"{number(detectable)} or more four times in five"
-    if rule.shape == "above":
-        return f"{seeds} seeds with this spread show {what}"
-    return f"{seeds} seeds with this spread could confirm a margin of {what}"
+    could = "would show a true difference" if rule.shape == "above" else "could confirm a margin"
+    return f"{seeds} seeds with this spread {could} of {number(detectable)} four times in five"
