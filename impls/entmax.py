@@ -26,7 +26,7 @@ from impls.base import ScoreMixer
 def bisect(s_BHTS: Tensor, alpha: float | Tensor) -> Tensor:
     """alpha-entmax of each row, to the precision of its dtype: 24 halvings for float32 (the library's advice)."""
     steps = 50 if s_BHTS.dtype == torch.float64 else 24
-    return entmax_bisect(s_BHTS, torch.as_tensor(alpha).to(s_BHTS), dim=-1, n_iter=steps)  # pyright: ignore
+    return entmax_bisect(s_BHTS, alpha, dim=-1, n_iter=steps)  # pyright: ignore[reportArgumentType]
 
 
 def weights(q: Tensor, k: Tensor, scale: float, alpha: float | Tensor) -> Tensor:
