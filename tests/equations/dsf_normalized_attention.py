@@ -5,7 +5,14 @@ from math import exp, log
 
 import torch
 
+from tests.equations import B, H, T, heads, joined
+
 ETA = {"exp": exp, "softplus": lambda n: log(1 + exp(n)), "sigmoid": lambda n: 1 / (1 + exp(-n))}
+
+
+def cases(draw):
+    norm_logit = torch.randn(B, H, T, generator=draw, dtype=torch.float64)
+    return {name: {"norm_logit": norm_logit, "norm_fn": name, "scale": 1.0} for name in ETA}
 
 
 def attend(q, k, v, norm_logit, norm_fn, scale):
@@ -18,3 +25,8 @@ def attend(q, k, v, norm_logit, norm_fn, scale):
             for i in range(k.shape[-1]):
                 y[b, h, t] += scale * q[b, h, t, i] * state[i] / ETA[norm_fn](float(norm_logit[b, h, t]))
     return y
+
+
+def forward(mixer, x_TD):
+    q, k, v = (heads(z, mixer.heads) for z in mixer.qkv(x_TD).chunk(3, dim=-1))
+    return mixer.out(joined(attend(q, k, v, mixer.norm(x_TD).T[None], mixer.norm_fn, mixer.scale)))

@@ -5,6 +5,15 @@ from math import exp
 
 import torch
 
+from tests.equations import H, K, joined, sigmoid
+from tests.equations._scores import projected
+
+
+def cases(draw):
+    by_head = 1.1 + 0.8 * torch.rand(H, generator=draw, dtype=torch.float64)
+    fixed = {f"alpha_{alpha}": {"scale": K**-0.5, "alpha": alpha} for alpha in (1.0, 1.2, 1.5, 2.0)}
+    return fixed | {"by_head": {"scale": 1.0, "alpha": by_head}}
+
 
 def attend(q, k, v, scale, alpha):
     y = torch.zeros(*q.shape[:3], v.shape[-1], dtype=v.dtype)
@@ -28,3 +37,11 @@ def row(score, alpha):
         middle = (below + above) / 2
         below, above = (middle, above) if sum(p(middle)) >= 1 else (below, middle)
     return [x / sum(p(below)) for x in p(below)]
+
+
+def forward(mixer, x_TD):
+    q, k, v = projected(mixer, x_TD)
+    alpha = mixer.alpha
+    if isinstance(alpha, torch.Tensor):
+        alpha = torch.stack([min(max(1 + sigmoid(a), torch.tensor(1.01)), torch.tensor(2.0)) for a in alpha])
+    return mixer.out(joined(attend(q, k, v, q.shape[-1] ** -0.5, alpha)))

@@ -5,6 +5,13 @@ from math import exp
 
 import torch
 
+from tests.equations import K, joined
+from tests.equations._scores import projected
+
+
+def cases(draw):
+    return {"scaled": {"scale": K**-0.5, "ridge": 1.0}, "weak": {"scale": 1.0, "ridge": 0.05}}
+
 
 def attend(q, k, v, scale, ridge):
     K = k.shape[-1]
@@ -23,3 +30,9 @@ def attend(q, k, v, scale, ridge):
                 right[i] += e[s] / sum(e) * feature[i] * v[b, h, s]
         y[b, h, t] = torch.linalg.solve(left, right)[0]
     return y
+
+
+def forward(mixer, x_TD):
+    q, k, v = projected(mixer, x_TD)
+    q, k = (z / torch.sqrt((z**2).mean(-1, keepdim=True) + 1e-6) for z in (q, k))
+    return mixer.out(joined(attend(q, k, v, q.shape[-1] ** -0.5, mixer.ridge)))

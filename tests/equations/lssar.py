@@ -5,6 +5,13 @@ from math import exp, log, log1p, sqrt
 
 import torch
 
+from tests.equations import joined
+from tests.equations._scores import projected
+
+
+def cases(draw):
+    return {"lssa": {"p": None}, "lssar_3": {"p": 3.0}, "lssar_15": {"p": 15.0}}
+
 
 def attend(q, k, v, p):
     y = torch.zeros(*q.shape[:3], v.shape[-1], dtype=v.dtype)
@@ -23,3 +30,8 @@ def attend(q, k, v, p):
         for s in range(n):
             y[b, h, t] += a[s] * v[b, h, s]
     return y
+
+
+def forward(mixer, x_TD):
+    q, k, v = projected(mixer, x_TD)
+    return mixer.out(joined(attend(q, k, v, mixer.p)))

@@ -5,6 +5,13 @@ from math import exp, sqrt
 
 import torch
 
+from tests.equations import K, joined
+from tests.equations._scores import projected
+
+
+def cases(draw):
+    return {"released": {"scale": K**-0.5, "eps": 1e-5}, "steep": {"scale": 2.0, "eps": 0.1}}
+
 
 def attend(q, k, v, scale, eps):
     y = torch.zeros(*q.shape[:3], v.shape[-1], dtype=v.dtype)
@@ -22,3 +29,8 @@ def attend(q, k, v, scale, eps):
             for s in range(t + 1):
                 y[b, h, t] += e[s] / sum(e) * solved[s]
     return y
+
+
+def forward(mixer, x_TD):
+    q, k, v = projected(mixer, x_TD)
+    return mixer.out(joined(attend(q, k, v, q.shape[-1] ** -0.5, mixer.eps)))

@@ -5,6 +5,25 @@ from math import exp
 
 import torch
 
+from tests.equations import H, K, joined, rms_normed, sigmoid
+from tests.equations._scores import projected
+
+
+def cases(draw):
+    pre, post = torch.randn(2, H, 3, 5, generator=draw, dtype=torch.float64)
+    mix_pre, mix_post = torch.randn(2, H, H, generator=draw, dtype=torch.float64)
+    return {
+        "whole": {
+            "scale": K**-0.5,
+            "kq_kernel_pre": pre,
+            "head_mix_pre": mix_pre,
+            "kq_kernel_post": post,
+            "head_mix_post": mix_post,
+        },
+        "no_convolution": {"scale": K**-0.5, "head_mix_pre": mix_pre, "head_mix_post": mix_post},
+        "no_mixing": {"scale": 1.0, "kq_kernel_pre": pre, "kq_kernel_post": post},
+    }
+
 
 def convolve(s, kernel):
     """Out of range and future entries count as zero."""
@@ -50,3 +69,10 @@ def attend(q, k, v, scale, kq_kernel_pre=None, head_mix_pre=None, kq_kernel_post
             for j in range(i + 1):
                 y[b, h, i] += A[h, i, j] * v[b, h, j]
     return y
+
+
+def forward(mixer, x_TD):
+    q, k, v = projected(mixer, x_TD)
+    kernels = (mixer.kernel_pre, mixer.mix_pre, mixer.kernel_post, mixer.mix_post)
+    z = rms_normed(attend(q, k, v, q.shape[-1] ** -0.5, *kernels), mixer.norm.weight)
+    return mixer.out(joined(z * sigmoid((z * mixer.gate.weight[0]).sum(-1, keepdim=True) + mixer.gate.bias)))

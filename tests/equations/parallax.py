@@ -5,6 +5,14 @@ from math import exp
 
 import torch
 
+from tests.equations import B, H, K, T, heads, joined, rotated
+from tests.equations._scores import projected
+
+
+def cases(draw):
+    r = torch.randn(B, H, T, K, generator=draw, dtype=torch.float64)
+    return {"scaled": {"r": r, "scale": K**-0.5}, "steep": {"r": r, "scale": 5.0}}
+
 
 def attend(q, r, k, v, scale):
     y = torch.zeros(*q.shape[:3], v.shape[-1], dtype=v.dtype)
@@ -16,3 +24,9 @@ def attend(q, r, k, v, scale):
         for s in range(t + 1):
             y[b, h, t] += (p[s] - p[s] * (probe[s] - mean_probe)) * v[b, h, s]
     return y
+
+
+def forward(mixer, x_TD):
+    q, k, v = projected(mixer, x_TD)
+    r = heads(mixer.probe(x_TD), mixer.heads)
+    return mixer.out(joined(attend(q, rotated(r) if mixer.rope else r, k, v, q.shape[-1] ** -0.5)))

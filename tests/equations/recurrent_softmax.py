@@ -5,6 +5,29 @@ from math import exp, sqrt
 
 import torch
 
+from tests.equations import B, H, K, T, V, joined
+from tests.equations._scores import projected
+
+
+def cases(draw):
+    out_gate, in_gate = torch.randn(2, B, H, T, generator=draw, dtype=torch.float64)
+    weight, bias = torch.randn(2, V, generator=draw, dtype=torch.float64)
+    base = {"scale": K**-0.5, "clamp": 0.5}
+    layer_norm = {"norm_eps": 1e-2, "norm_weight": weight, "norm_bias": bias}
+    further = {
+        "div_n": {},
+        "clamp_denom": {"scale": 3.0},
+        "gate": {"out_gate_logit": out_gate},
+        "div_n_gate": {"out_gate_logit": out_gate},
+        "layernorm": layer_norm,
+        "rmsnorm": {"norm_eps": 1e-2, "norm_weight": weight},
+        "div_n_rmsnorm": {"norm_eps": 1e-2, "norm_weight": weight, "clamp": None},
+        "l2norm": {"norm_eps": 1e-3},
+        "l2norm_noclamp": {"norm_eps": 0.5, "clamp": None},
+        "in_out_gate_layernorm": {"out_gate_logit": out_gate, "in_gate_logit": in_gate, "clamp": None, **layer_norm},
+    }
+    return {variant: {**base, "variant": variant, **more} for variant, more in further.items()}
+
 
 def sigmoid(x):
     return 1 / (1 + exp(-float(x)))
@@ -53,3 +76,10 @@ def normed(u, variant, eps, weight, bias):
         (x - mean) / size * (1.0 if weight is None else float(weight[i])) + (0.0 if bias is None else float(bias[i]))
         for i, x in enumerate(u)
     ]
+
+
+def forward(mixer, x_TD):
+    q, k, v = projected(mixer, x_TD)
+    gates = [None if gate is None else gate(x_TD).T[None] for gate in (mixer.out_gate, mixer.in_gate)]
+    norm = (mixer.norm_eps, mixer.norm_weight, mixer.norm_bias)
+    return mixer.out(joined(attend(q, k, v, q.shape[-1] ** -0.5, mixer.variant, mixer.clamp, *norm, *gates)))

@@ -4,6 +4,13 @@ from itertools import product
 
 import torch
 
+from tests.equations import K, joined
+from tests.equations._scores import projected
+
+
+def cases(draw):
+    return {"counted": {"scale": 1.0, "normalizer": "max(i,1)"}, "plain": {"scale": K**-0.5, "normalizer": "none"}}
+
 
 def attend(q, k, v, scale, normalizer):
     y = torch.zeros(*q.shape[:3], v.shape[-1], dtype=v.dtype)
@@ -14,3 +21,8 @@ def attend(q, k, v, scale, normalizer):
             if score > 0:
                 y[b, h, t] += score / divisor * v[b, h, s]
     return y
+
+
+def forward(mixer, x_TD):
+    q, k, v = projected(mixer, x_TD)
+    return mixer.out(joined(attend(q, k, v, mixer.scale, mixer.normalizer)))

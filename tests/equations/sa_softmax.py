@@ -5,6 +5,17 @@ from math import exp
 
 import torch
 
+from tests.equations import K, joined
+from tests.equations._scores import projected
+
+
+def cases(draw):
+    return {
+        "v1": {"scale": K**-0.5, "variant": "v1", "eps": 0.0},
+        "v2": {"scale": K**-0.5, "variant": "v2", "eps": 0.0},
+        "v2_eps": {"scale": 2.0, "variant": "v2", "eps": 0.1},
+    }
+
 
 def attend(q, k, v, scale, variant, eps):
     y = torch.zeros(*q.shape[:3], v.shape[-1], dtype=v.dtype)
@@ -16,3 +27,8 @@ def attend(q, k, v, scale, variant, eps):
             factor = score[s] if variant == "v1" else (score[s] - lo) / (hi - lo + eps)
             y[b, h, t] += factor * exp(score[s]) / total * v[b, h, s]
     return y
+
+
+def forward(mixer, x_TD):
+    q, k, v = projected(mixer, x_TD)
+    return mixer.out(joined(attend(q, k, v, q.shape[-1] ** -0.5, mixer.variant, mixer.eps)))

@@ -5,6 +5,18 @@ from math import exp
 
 import torch
 
+from tests.equations import H, K, V, joined
+from tests.equations._scores import projected
+
+
+def cases(draw):
+    logit_H, key_HK, value_HV = (torch.randn(H, n, generator=draw, dtype=torch.float64) for n in (1, K, V))
+    return {
+        "logit": {"scale": K**-0.5, "sink_logit": logit_H[:, 0]},
+        "key": {"scale": K**-0.5, "sink_key": key_HK},
+        "key_value": {"scale": 2.0, "sink_key": key_HK, "sink_value": value_HV},
+    }
+
 
 def attend(q, k, v, scale, sink_logit=None, sink_key=None, sink_value=None):
     y = torch.zeros(*q.shape[:3], v.shape[-1], dtype=v.dtype)
@@ -22,3 +34,9 @@ def attend(q, k, v, scale, sink_logit=None, sink_key=None, sink_value=None):
         if sink_value is not None:
             y[b, h, t] += exp(extra) / total * sink_value[h]
     return y
+
+
+def forward(mixer, x_TD):
+    q, k, v = projected(mixer, x_TD)
+    sink = (mixer.sink_logit, mixer.sink_key, mixer.sink_value)
+    return mixer.out(joined(attend(q, k, v, q.shape[-1] ** -0.5, *sink)))

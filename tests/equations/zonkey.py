@@ -5,6 +5,15 @@ from math import exp, log
 
 import torch
 
+from tests.equations import B, K, T, joined
+from tests.equations._scores import projected
+
+
+def cases(draw):
+    existence = torch.rand(B, T, generator=draw, dtype=torch.float64).sort(descending=True).values
+    both = {"existence": existence, "scale": K**-0.5}
+    return {"bidirectional": both, "causal": {**both, "causal": True}}
+
 
 def attend(q, k, v, existence, scale, causal=False):
     y = torch.zeros(*q.shape[:3], v.shape[-1], dtype=v.dtype)
@@ -20,3 +29,8 @@ def attend(q, k, v, existence, scale, causal=False):
         for s in range(k.shape[2]):
             y[b, h, t] += weight[s] / sum(weight) * v[b, h, s]
     return y
+
+
+def forward(mixer, x_TD):
+    q, k, v = projected(mixer, x_TD)
+    return mixer.out(joined(attend(q, k, v, torch.ones(1, len(x_TD)), q.shape[-1] ** -0.5, causal=True)))
