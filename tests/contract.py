@@ -1,100 +1,28 @@
 """What every mechanism must do, whatever its equations: one function a promise, each raising AssertionError.
 
-`tests/test_mixers.py` holds every mechanism to them, with its default arguments and with those of any run in
-`papers/`; `tests/test_bugs.py` shows that they catch what they are for. Before a check, noise is added to all
-weights: what starts at zero or at the identity hides leaks.
+`tests/test_mixers.py` holds every mechanism to them; `tests/test_bugs.py` shows that they catch what they are for.
+They are given mixers in float64 whose weights have had noise added: what starts at zero or at the identity hides leaks.
 """
 
 from __future__ import annotations
 
 import copy
-import dataclasses
-from collections import defaultdict
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
-import yaml
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves
 
-import impls
 from impls import ops
 from impls.base import RecurrentMixer, ScoreMixer, TokenMixer
+from tests.cases import tokens, width
 
-PAPERS = Path(__file__).parents[1] / "papers"
 LENGTHS = (1, 2, 7, 33, 64, 65, 130)
-TRAIN_LENGTH = 64  # what an argument "train_length" becomes here
-WIDTHS = (32, 48, 96, 64, 128)  # d_model: the first that suits the mechanism
-
-
-class Case(NamedTuple):
-    """A mechanism and its arguments."""
-
-    impl: str
-    args: tuple[tuple[str, Any], ...]
-
-    def __str__(self) -> str:
-        return "-".join([self.impl, *(f"{name}={value}" for name, value in self.args)])
-
-
-@cache
-def cases_by_impl() -> dict[str, list[Case]]:
-    """Default arguments, and those of each run of each paper."""
-    found = defaultdict(list, {name: [Case(name, ())] for name in impls.names()})
-    for path in sorted(PAPERS.glob("*.yaml")):
-        for run in (yaml.safe_load(path.read_text()) or {}).get("runs", {}).values():
-            args = {n: TRAIN_LENGTH if z == "train_length" else z for n, z in (run.get("args") or {}).items()}
-            case = Case(run["impl"], tuple(sorted(args.items())))
-            if case.impl in found and case not in found[case.impl]:
-                found[case.impl].append(case)
-    return found
-
-
-def build(case: Case, seed: int = 0) -> TokenMixer:
-    """The mixer at the smallest width that its arguments allow."""
-    for d_model in WIDTHS:
-        torch.manual_seed(seed)
-        try:
-            mixer = impls.build(case.impl, d_model, dict(case.args))
-        except ValueError:
-            continue
-        mixer.tested_width = d_model  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
-        return mixer
-    raise ValueError(f"{case}: no width of {WIDTHS} suits it")
-
-
-def width(mixer: nn.Module) -> int:
-    return mixer.tested_width  # pyright: ignore[reportReturnType]
-
-
-def nudged(case: Case, dtype: torch.dtype = torch.float64) -> TokenMixer:
-    return nudge(build(case)).to(dtype)
-
-
-def nudge(mixer: TokenMixer, seed: int = 7) -> TokenMixer:
-    """Noise on every parameter, in evaluation mode."""
-    draw = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=draw)
-    return mixer.eval()
-
-
-def tokens(mixer: nn.Module, T: int, B: int = 2, seed: int = 0) -> Tensor:
-    """x_BTD in the dtype of the weights."""
-    draw = torch.Generator().manual_seed(seed)
-    return torch.randn(B, T, width(mixer), generator=draw, dtype=torch.float64).to(next(mixer.parameters()).dtype)
 
 
 def close(a: Tensor, b: Tensor, message: str, tolerance: float = 1e-9) -> None:
     assert_close(a, b, rtol=tolerance, atol=tolerance, msg=lambda text: f"{message}: {text}")
-
-
-# the checks -----------------------------------------------------------------------------------------------------------
 
 
 def any_length_and_prefix(mixer: TokenMixer) -> None:
@@ -184,6 +112,25 @@ def gradients_reach_every_parameter(mixer: TokenMixer) -> None:
         assert parameter.grad is not None, f"{name} gets no gradient"
         assert parameter.grad.isfinite().all(), f"{name}: gradient is not finite"
         assert (parameter.grad != 0).any(), f"{name}: gradient is zero"
+
+
+def gradients_are_the_slope(mixer: TokenMixer) -> None:
+    """Along one direction in x and all parameters at once, by a central difference: nothing is detached."""
+    mixer = copy.deepcopy(mixer)
+    x_BTD = tokens(mixer, 20)
+    draw = torch.Generator().manual_seed(6)
+    weight_BTD = torch.randn(x_BTD.shape, generator=draw, dtype=x_BTD.dtype)
+    moved = [x_BTD.requires_grad_(), *mixer.parameters()]
+    along = [torch.randn(z.shape, generator=draw, dtype=z.dtype) for z in moved]
+    grads = torch.autograd.grad((mixer(x_BTD) * weight_BTD).sum(), moved)
+    slope = sum((grad * d).sum() for grad, d in zip(grads, along, strict=True))
+    ends = []
+    with torch.no_grad():
+        for distance in (1e-6, -2e-6):  # to one side, then to the other
+            for z, d in zip(moved, along, strict=True):
+                z += distance * d
+            ends.append((mixer(x_BTD) * weight_BTD).sum())
+    close(torch.as_tensor(slope), (ends[0] - ends[1]) / 2e-6, "gradient and slope", tolerance=1e-5)
 
 
 def bfloat16_tracks_float64(mixer: TokenMixer) -> None:
@@ -313,6 +260,7 @@ CHECKS: tuple[Callable[[TokenMixer], None], ...] = (
     decoding_equals_forward,
     recurrence_equals_forward,
     gradients_reach_every_parameter,
+    gradients_are_the_slope,
     bfloat16_tracks_float64,
     weights_are_causal_and_explain_the_output,
     state_grows_as_promised,
@@ -321,67 +269,3 @@ CHECKS: tuple[Callable[[TokenMixer], None], ...] = (
     evaluation_is_pure,
     steps_leave_their_state_alone,
 )
-
-
-class Watched:
-    """A config that remembers which of its fields were read."""
-
-    def __init__(self, cfg: Any):
-        self.__dict__.update(cfg=cfg, read=set())
-
-    def __getattr__(self, name: str) -> Any:
-        self.read.add(name)
-        return getattr(self.cfg, name)
-
-
-def another(value: Any) -> list[Any]:
-    """Other values to try for a field that has this one."""
-    if isinstance(value, bool):
-        return [not value]
-    if isinstance(value, int):
-        return [value // 2, value * 2, value + 1]
-    if isinstance(value, float):
-        return [value / 2, value * 2, value + 1]
-    if isinstance(value, tuple | list) and value:
-        return [[z + 1 for z in value], [z / 2 for z in value]]
-    return []
-
-
-def config_is_closed_and_alive(mixer_class: type, d_model: int) -> None:
-    """Frozen, keyword-only, unknown names refused, every field read and every number of consequence."""
-    cfg = mixer_class.Config()
-    for field in dataclasses.fields(cfg):
-        assert field.kw_only, f"{field.name} is positional"
-        try:
-            setattr(cfg, field.name, None)
-        except dataclasses.FrozenInstanceError:
-            continue
-        raise AssertionError(f"{field.name} can be assigned to")
-    try:
-        mixer_class.Config(no_such_field=1)
-    except TypeError:
-        pass
-    else:
-        raise AssertionError("an unknown field is accepted")
-    watched = Watched(cfg)
-    mixer_class(d_model, watched)
-    unread = {field.name for field in dataclasses.fields(cfg)} - watched.read
-    assert not unread, f"fields never read: {sorted(unread)}"
-    plain = fingerprint(mixer_class, d_model, cfg)
-    for field in dataclasses.fields(cfg):
-        others = []
-        for value in another(getattr(cfg, field.name)):
-            try:
-                others.append(fingerprint(mixer_class, d_model, dataclasses.replace(cfg, **{field.name: value})))
-            except (ValueError, TypeError):
-                continue
-        assert not others or any(other != plain for other in others), f"{field.name} changes nothing"
-
-
-def fingerprint(mixer_class: type, d_model: int, cfg: Any) -> list[Any]:
-    """Parameter shapes, and outputs of one seed: in training mode too, where averages move, and of large inputs."""
-    torch.manual_seed(0)
-    mixer = nudge(mixer_class(d_model, cfg)).double()
-    x_BTD = torch.randn(2, 12, d_model, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    outputs = [mixer(x_BTD), mixer(30 * x_BTD), mixer.train()(x_BTD), mixer(x_BTD)]
-    return [tuple(p.shape) for p in mixer.parameters()] + [y_BTD.tolist() for y_BTD in outputs]

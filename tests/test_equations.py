@@ -15,7 +15,7 @@ import torch
 from torch.testing import assert_close
 
 from tests import vectors
-from tests.contract import Case, cases_by_impl, nudged, width
+from tests.cases import Case, cases_by_impl, nudged, width
 
 NAMES = sorted(path.stem for path in Path(__file__).parent.glob("equations/[a-z]*.py"))
 equation = {name: importlib.import_module(f"tests.equations.{name}") for name in NAMES}

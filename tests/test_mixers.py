@@ -12,7 +12,8 @@ import pytest
 
 import impls
 from tests import contract
-from tests.contract import Case, cases_by_impl
+from tests.cases import Case, build, cases_by_impl, nudged, width
+from tests.configs import config_is_closed_and_alive
 
 CASES = [case for cases in cases_by_impl().values() for case in cases]
 FOLDER = Path(impls.__file__).parent
@@ -25,13 +26,13 @@ pytestmark = pytest.mark.usefixtures("exact")
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_contract(case: Case, check):
-    check(contract.nudged(case))
+    check(nudged(case))
 
 
 @pytest.mark.parametrize("name", impls.names())
 def test_config_is_closed_and_alive(name):
-    d_model = contract.width(contract.build(Case(name, ())))
-    contract.config_is_closed_and_alive(importlib.import_module(f"impls.{name}").Mixer, d_model)
+    d_model = width(build(Case(name, ())))
+    config_is_closed_and_alive(importlib.import_module(f"impls.{name}").Mixer, d_model)
 
 
 @pytest.mark.parametrize("name", impls.names())
@@ -50,8 +51,9 @@ def test_module_keeps_to_itself(name):
         assert root in sys.stdlib_module_names or imported.startswith(MAY_IMPORT), f"{name} imports {imported}"
     assert len(source.splitlines()) <= MODULE_LINES
     module = importlib.import_module(f"impls.{name}")
-    assert re.search(r"arXiv:\d{4}\.\d{4,5}", module.__doc__ or ""), f"{name} cites no arXiv id"
-    assert "Differs from" in module.__doc__, f"{name} does not say where it differs from its source"
+    text = module.__doc__ or ""
+    assert re.search(r"arXiv:\d{4}\.\d{4,5}", text), f"{name} cites no arXiv id"
+    assert "Differs from" in text, f"{name} does not say where it differs from its source"
     assert callable(module.attend.reference)
 
 

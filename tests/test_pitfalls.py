@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import impls
 from impls import ops
 from impls.softpick import softpick
-from tests import contract
+from tests.cases import Case, nudged, width
 from tests.conftest import SHARED
 
 PITFALLS = SHARED / "pitfalls"
@@ -62,8 +62,8 @@ class Adapter(nn.Module):
 @pytest.mark.parametrize("name", impls.names())
 @pytest.mark.parametrize("which", MIXER_SCRIPTS)
 def test_mixer_avoids_the_pitfall(script, which, name):
-    mixer = contract.nudged(contract.Case(name, ()), torch.float32)
-    script(which).check(Adapter(mixer), dim=contract.width(mixer))
+    mixer = nudged(Case(name, ()), torch.float32)
+    script(which).check(Adapter(mixer), dim=width(mixer))
 
 
 def test_softpick_avoids_its_pitfalls(script):

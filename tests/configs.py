@@ -1,0 +1,74 @@
+"""What every `Mixer.Config` must be: frozen, keyword-only, closed, and alive in each of its fields."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from tests.cases import nudge
+
+
+class Watched:
+    """A config that remembers which of its fields were read."""
+
+    def __init__(self, cfg: Any):
+        self.__dict__.update(cfg=cfg, read=set())
+
+    def __getattr__(self, name: str) -> Any:
+        self.read.add(name)
+        return getattr(self.cfg, name)
+
+
+def another(value: Any) -> list[Any]:
+    """Other values to try for a field that has this one."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value // 2, value * 2, value + 1]
+    if isinstance(value, float):
+        return [value / 2, value * 2, value + 1]
+    if isinstance(value, tuple | list) and value:
+        return [[z + 1 for z in value], [z / 2 for z in value]]
+    return []
+
+
+def config_is_closed_and_alive(mixer_class: type, d_model: int) -> None:
+    """Frozen, keyword-only, unknown names refused, every field read and every number of consequence."""
+    cfg = mixer_class.Config()
+    for field in dataclasses.fields(cfg):
+        assert field.kw_only, f"{field.name} is positional"
+        try:
+            setattr(cfg, field.name, None)
+        except dataclasses.FrozenInstanceError:
+            continue
+        raise AssertionError(f"{field.name} can be assigned to")
+    try:
+        mixer_class.Config(no_such_field=1)
+    except TypeError:
+        pass
+    else:
+        raise AssertionError("an unknown field is accepted")
+    watched = Watched(cfg)
+    mixer_class(d_model, watched)
+    unread = {field.name for field in dataclasses.fields(cfg)} - watched.read
+    assert not unread, f"fields never read: {sorted(unread)}"
+    plain = fingerprint(mixer_class, d_model, cfg)
+    for field in dataclasses.fields(cfg):
+        others = []
+        for value in another(getattr(cfg, field.name)):
+            try:
+                others.append(fingerprint(mixer_class, d_model, dataclasses.replace(cfg, **{field.name: value})))
+            except (ValueError, TypeError):
+                continue
+        assert not others or any(other != plain for other in others), f"{field.name} changes nothing"
+
+
+def fingerprint(mixer_class: type, d_model: int, cfg: Any) -> list[Any]:
+    """Parameter shapes, and outputs of one seed: in training mode too, where averages move, and of large inputs."""
+    torch.manual_seed(0)
+    mixer = nudge(mixer_class(d_model, cfg)).double()
+    x_BTD = torch.randn(2, 12, d_model, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    outputs = [mixer(x_BTD), mixer(30 * x_BTD), mixer.train()(x_BTD), mixer(x_BTD)]
+    return [tuple(p.shape) for p in mixer.parameters()] + [y_BTD.tolist() for y_BTD in outputs]
