@@ -101,12 +101,14 @@ def check(model: type[M], value: Any, doc: Document, at: Where = ()) -> M | None
         return model.model_validate(value)
     except ValidationError as problem:
         for error in problem.errors(include_url=False):
-            path = _in_data(value, error["loc"], error["type"] == "missing")
-            doc.blame((*at, *path), _sentence(error, (*at, *path), model, doc))
+            path = (*at, *_in_data(value, error["loc"], error["type"] == "missing"))
+            marked = (*path, "kind") if error["type"] == "union_tag_invalid" else path
+            doc.blame(marked, _sentence(error, path, model, doc))
         return None
 
 
 def _sentence(error: Any, path: Where, model: type[BaseModel], doc: Document) -> str:
+    """A pydantic error in a user's words. Unions are told apart by a field `kind`."""
     kind, ctx, given = error["type"], error.get("ctx", {}), error["input"]
     at, parent = show(path) or "the file", show(path[:-1]) or "the file"
     if kind == "extra_forbidden":
@@ -115,10 +117,10 @@ def _sentence(error: Any, path: Where, model: type[BaseModel], doc: Document) ->
     if kind == "missing":
         return f"{parent} lacks the key {path[-1]!r}"
     if kind == "union_tag_not_found":
-        return f"{at} lacks the key {ctx['discriminator']}"
+        return f"{at} lacks the key 'kind'"
     if kind == "union_tag_invalid":
-        tag, key = shorten(str(ctx["tag"])), ctx["discriminator"].strip("'")
-        return f"{at} has the unknown {key} {tag!r}{suggest(tag, _quoted(ctx['expected_tags']))}"
+        tag = shorten(str(ctx["tag"]))
+        return f"{at} has the unknown kind {tag!r}{suggest(tag, _quoted(ctx['expected_tags']))}"
     if kind == "literal_error":
         name = shorten(str(given))
         return f"{at} cannot be {name!r}{suggest(name, _quoted(ctx['expected']))}"
