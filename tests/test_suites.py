@@ -125,6 +125,22 @@ def test_perplexity_and_nats_of_a_known_probability():
     assert sure["test", 8, "perplexity"].value == pytest.approx(1 / 0.55, rel=1e-6)
 
 
+def test_standard_errors_are_over_windows():
+    text = np.tile(
+        [0, 1, 2, 3, 0, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0], 16
+    )  # a window that counts up, one that does not, …
+    rows = measure_loss(lambda ids: counter(ids) / 100, np.append(text, 0), multiples=(1,))
+    log_total = math.log(math.e + 3)  # logits 1, 0, 0, 0
+    nats_W = np.tile([log_total - 1, log_total], 16)
+    expected = nats_W.std(ddof=1) / math.sqrt(32)
+    assert rows["test", 8, "nats"].value == pytest.approx(nats_W.mean(), rel=1e-6)
+    assert rows["test", 8, "nats"].stderr == pytest.approx(expected, rel=1e-6)
+    assert rows["test", 8, "bits_per_byte"].stderr == pytest.approx(expected / 2 / math.log(2), rel=1e-6)
+    assert rows["test", 8, "perplexity"].stderr == pytest.approx(
+        rows["test", 8, "perplexity"].value * expected, rel=1e-6
+    )
+
+
 def test_position_and_length_show_where_a_model_breaks():
     rows = measure_loss(from_position(8, counter, uniform))
     assert all(rows["position", stop, "nats"].value == pytest.approx(0) for stop in range(1, 9))
