@@ -67,11 +67,12 @@ def resolve(papers: Mapping[str, Paper], profile: Profile) -> dict[str, RunSetti
     """Every run of every paper by its id, in the order of ids."""
     found: dict[str, RunSettings] = {}
     for slug in sorted(papers):
-        for run in papers[slug].runs.values():
+        for name, run in papers[slug].runs.items():
             settings = run_settings(run, profile)
-            if canonical(found.setdefault(settings.id, settings).args) != canonical(settings.args):
+            known = found.setdefault(settings.id, settings)
+            if (known.args, known.recipe) != (settings.args, settings.recipe):
                 raise UserError(
-                    f"papers/{slug}.yaml: two runs share the name {settings.id}; change one of them slightly"
+                    f"{slug}: run {name!r} got the name {known.id} of another run; change one of them slightly"
                 )
     return dict(sorted(found.items()))
 
