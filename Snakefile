@@ -48,8 +48,12 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        "results/site/index.html",
-        "results/strict" if PLAN.config.strict else [],
+        rules.site.output,
+        rules.aggregate.output,
+        PLAN.records(),  # one that is removed is made again
+        rules.strict.output if PLAN.config.strict else [],
+    message:
+        "all done"
 
 
 onstart:
@@ -60,7 +64,7 @@ onstart:
 
 
 onsuccess:
-    print("Done. Open results/site/index.html")
+    print(f"Open {os.path.abspath('results/site/index.html')}")
 
 
 onerror:

@@ -1,0 +1,424 @@
+"""The workflow, run for real in a copy of the project with two mechanisms that train for moments."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+import impls
+from harness import dependencies
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("Snakefile", "workflow", "profiles", "harness", "impls", "templates")
+
+MODEL = {"width": 16, "layers": 1, "heads": 2, "mlp": 16, "conv": 4}
+TRAINING = {"model": MODEL, "length": 64, "batch": 2, "steps": 4, "lr": 1e-3, "warmup": 1, "save_every": 1}
+TINY = {
+    "data": {"source": "wiki", "tokenizer": "bytes", "characters": 100_000},
+    "tasks": {
+        "lm": {**TRAINING, "valid_every": 4, "valid_tokens": 256},
+        "recall": {**TRAINING, "kinds": ["mqar-4", "needle-1"]},
+    },
+    "suites": {
+        "loss": {"tokens": 256, "multiples": [1, 2]},
+        "recall": {"examples": 2, "kinds": ["mqar-4", "needle-1"], "multiples": [1]},
+    },
+}
+SOFTMAX = {"impl": "softmax", "args": {"heads": 2}}
+CONFIG = {"profile": "tiny", "seeds": [0], "suites": ["loss", "recall"], "device": "cpu", "strict": False}
+
+
+def paper(arxiv: str, **runs: dict) -> dict:
+    """A paper with these runs; where there are two, the first is claimed to be better than the last."""
+    run, *_, baseline = [*runs, *runs]
+    claim = {
+        "id": "better",
+        "quote": "is better",
+        "where": "abstract",
+        "kind": "compare",
+        "run": run,
+        "baseline": baseline,
+        "metric": "loss/test/bits_per_byte",
+        "expect": "lower",
+        "margin": 0.05,
+        "margin_from": "ours",
+    }
+    untested = {"id": "more", "quote": "is more", "where": "abstract", "kind": "untested", "reason": "larger than here"}
+    return {
+        "title": f"Paper {arxiv}",
+        "arxiv": arxiv,
+        "year": 2024,
+        "authors": ["A. Author"],
+        "summary": "A mechanism.",
+        "scale_gap": "paper: large; here: tiny",
+        "runs": runs,
+        "claims": [claim, untested] if run != baseline else [untested],
+    }
+
+
+class Project:
+    """A copy of the project, and Snakemake in it."""
+
+    def __init__(self, folder: Path, config: dict = CONFIG, profile: dict = TINY):
+        self.folder = folder
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copyfile(source, folder / name)
+        self.write("config/config.yaml", config)
+        self.write("config/profiles/tiny.yaml", profile)
+
+    def write(self, path: str, value: dict | str) -> None:
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        plain = json.loads(json.dumps(value))  # a YAML writer would alias what occurs twice
+        file.write_text(plain if isinstance(value, str) else yaml.safe_dump(plain, sort_keys=False))
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
+
+    def snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run(self.command(*arguments))
+
+    def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*arguments), cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    def would_run(self, *arguments: str) -> dict[str, int]:
+        """Jobs of each rule that a dry run announces, but for `all`."""
+        done = self.snakemake("--dry-run", *arguments)
+        assert done.returncode == 0, done.stdout
+        if "Nothing to be done" in done.stdout:
+            return {}
+        counted = done.stdout.split("Job stats:")[1].split("total")[0]
+        return {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", counted, re.MULTILINE) if rule != "all"}
+
+    @contextmanager
+    def edited(self, path: str, change: Callable[[str], str]) -> Iterator[None]:
+        """A file with other content for a while; the change must change something."""
+        file = self.folder / path
+        before = file.read_text()
+        after = change(before)
+        assert after != before
+        file.write_text(after)
+        try:
+            yield
+        finally:
+            file.write_text(before)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Two papers that share the softmax baseline, built in full."""
+    project = Project(tmp_path_factory.mktemp("built"))
+    project.write("papers/first.yaml", paper("2401.00001", softmax=SOFTMAX))
+    linear = {"impl": "linear_attention", "args": {"heads": 2}}
+    project.write("papers/second.yaml", paper("2401.00002", linear=linear, softmax=SOFTMAX))
+    done = project.snakemake()
+    assert done.returncode == 0, done.stdout
+    assert "results/site/index.html" in done.stdout
+    return project
+
+
+REPORT = {"aggregate": 1, "judge": 1, "site": 1}
+ONE_RUN = {"train": 2, "evaluate": 2} | REPORT  # one mechanism on both tasks
+EVERYTHING = {"train": 4, "evaluate": 4} | REPORT
+
+
+def reorder(text: str) -> str:
+    value = yaml.safe_load(text)
+    return yaml.safe_dump(dict(reversed(value.items())), sort_keys=False)
+
+
+def longer(text: str) -> str:
+    return text.replace("multiples:\n    - 1\n    - 2\n", "multiples:\n    - 1\n    - 4\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "jobs"),
+    [
+        pytest.param("papers/second.yaml", lambda t: t + "# a comment\n", {}, id="comment"),
+        pytest.param("papers/second.yaml", reorder, {}, id="order of keys"),
+        pytest.param(
+            "papers/second.yaml", lambda t: t.replace("0.05", "0.07"), {"judge": 1, "site": 1}, id="margin of a claim"
+        ),
+        pytest.param(
+            "papers/second.yaml", lambda t: t.replace("is more", "is less"), {"judge": 1, "site": 1}, id="quote"
+        ),
+        pytest.param(
+            "papers/second.yaml",
+            lambda t: t.replace(
+                "linear_attention\n    args:\n      heads: 2", "linear_attention\n    args:\n      heads: 1"
+            ),
+            ONE_RUN,
+            id="arguments of a run",
+        ),
+        pytest.param("impls/linear_attention.py", lambda t: t + "# edited\n", ONE_RUN, id="module of a run"),
+        pytest.param("impls/gla.py", lambda t: t + "# edited\n", {}, id="module of no run"),
+        pytest.param("impls/ops.py", lambda t: t + "# edited\n", EVERYTHING, id="shared functions"),
+        pytest.param("harness/fit.py", lambda t: t + "# edited\n", EVERYTHING, id="training loop"),
+        pytest.param("harness/suites/recall.py", lambda t: t + "# edited\n", {"evaluate": 2} | REPORT, id="suite"),
+        pytest.param("config/profiles/tiny.yaml", longer, {"evaluate": 2} | REPORT, id="settings of a suite"),
+        pytest.param("templates/base.html.j2", lambda t: t + "\n", {"site": 1}, id="template"),
+        pytest.param("harness/lock.py", lambda t: t + "# edited\n", {}, id="module without a say"),
+    ],
+)
+def test_what_an_edit_reruns(built: Project, path: str, change: Callable[[str], str], jobs: dict[str, int]):
+    with built.edited(path, change):
+        assert built.would_run() == jobs
+
+
+def test_nothing_to_do_is_said_in_seconds(built: Project):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = built.snakemake()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "Nothing to be done" in done.stdout
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 10  # of one core, however busy it is
+
+
+def test_a_new_paper_runs_only_what_is_new(built: Project):
+    built.write("papers/third.yaml", paper("2401.00003", retnet={"impl": "retnet", "args": {"heads": 2}}, base=SOFTMAX))
+    try:
+        assert built.would_run() == ONE_RUN
+    finally:
+        (built.folder / "papers/third.yaml").unlink()
+    assert built.would_run() == {}
+
+
+def test_another_seed_trains_that_seed(built: Project):
+    assert built.would_run("--config", "seeds=[0,1]") == EVERYTHING
+
+
+LOADED = """
+import atexit, runpy, sys
+from pathlib import Path
+def tell():
+    files = [Path(m.__file__) for m in list(sys.modules.values()) if getattr(m, "__file__", None)]
+    here = [str(f.relative_to(Path.cwd())) for f in files if f.is_relative_to(Path.cwd())]
+    print("loaded", *here)
+atexit.register(tell)
+sys.path.insert(0, "")
+module, *sys.argv[1:] = sys.argv[1:]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
+def test_the_inputs_of_a_rule_are_what_its_step_loads(built: Project):
+    """But for modules that `dependencies` says are settled, and those that are only asked what their settings are."""
+    (run,) = (path.name for path in (built.folder / "results/runs").glob("softmax-*"))
+    cell = ["--seed", "7", "--profile", "tiny", "--device", "cpu"]
+    job, whole = dependencies.job, dependencies.whole
+    steps = [
+        (["harness.train", run, "--task", "lm", *cell], job("harness.train", "harness.tasks.lm", "impls.softmax")),
+        (
+            ["harness.evaluate", run, "--suite", "loss", *cell],
+            job("harness.evaluate", "harness.suites.loss", "harness.tasks.lm", "impls.softmax"),
+        ),
+        (["harness.data", "--profile", "tiny", "--out", "elsewhere"], whole("harness.data")),
+        (["harness.aggregate"], whole("harness.aggregate")),
+        (["harness.judge"], whole("harness.judge")),
+        (["harness.site", "--out", "elsewhere/site"], whole("harness.site")),
+    ]
+    asked = {
+        str(f.relative_to(ROOT)) for name in ("harness/suites", "harness/tasks") for f in (ROOT / name).glob("*.py")
+    }
+    asked |= {f"impls/{name}.py" for name in impls.names()}
+    settled = set(whole(*dependencies.SETTLED))
+    for command, inputs in steps:
+        done = built.run([sys.executable, "-c", LOADED, *command])
+        (line,) = re.findall(r"^loaded (.*)$", done.stdout, re.MULTILINE)
+        assert done.returncode == 0, done.stdout
+        assert set(line.split()) - settled - asked <= set(inputs), command[0]
+        assert f"{command[0].replace('.', '/')}.py" in inputs
+
+
+BROKEN = '''"""A mechanism that cannot run. Nobody 2024, arXiv:2401.00004."""
+
+from dataclasses import dataclass
+
+from impls.base import TokenMixer
+
+
+class Mixer(TokenMixer):
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        heads: int = 2
+
+    def __init__(self, d_model: int, cfg: Config):
+        super().__init__()
+
+    def forward(self, x_BTD):
+        raise ArithmeticError("the mixer is <b>upside down</b>")
+'''
+
+
+def test_a_mechanism_that_raises_leaves_every_page_and_says_why(built: Project):
+    built.write("impls/upside_down.py", BROKEN)
+    built.write(
+        "papers/fourth.yaml",
+        paper("2401.00004", upside_down={"impl": "upside_down"}, softmax=SOFTMAX),
+    )
+    try:
+        done = built.snakemake()
+        assert done.returncode == 0, done.stdout
+        records = json.loads((built.folder / "results/runs.json").read_text())
+        status = {(record["impl"], record["task"]): record["status"] for record in records}
+        assert status == {
+            (impl, task): "failed" if impl == "upside_down" else "ok"
+            for impl in ("linear_attention", "softmax", "upside_down")
+            for task in ("lm", "recall")
+        }
+        pages = {page.stem: page.read_text() for page in (built.folder / "results/site").rglob("*.html")}
+        assert {"index", "first", "second", "fourth"} <= set(pages)
+        assert "the mixer is &lt;b&gt;upside down&lt;/b&gt;" in pages["fourth"]
+        assert built.would_run() == {}
+
+        strict = built.snakemake("--config", "strict=true")
+        assert strict.returncode != 0
+        assert "ArithmeticError: the mixer is <b>upside down</b>" in strict.stdout
+
+        forgotten = built.run([sys.executable, "-m", "harness.failures", "--remove"])
+        assert forgotten.returncode == 0, forgotten.stdout
+        assert built.would_run() == ONE_RUN
+    finally:
+        (built.folder / "papers/fourth.yaml").unlink()
+        (built.folder / "impls/upside_down.py").unlink()
+
+
+def test_a_fault_is_one_message_without_a_traceback(built: Project):
+    with built.edited("papers/second.yaml", lambda text: text.replace("margin:", "margn:")):
+        done = built.snakemake()
+    assert done.returncode == 1
+    assert re.search(r"^papers/second\.yaml:\d+: .*margn.*margin", done.stdout, re.MULTILINE)
+    assert "Traceback" not in done.stdout
+    assert "File" not in done.stdout
+    unknown = built.snakemake("--config", "profile=tyni")
+    assert unknown.returncode == 1
+    assert "tiny" in unknown.stdout
+
+
+class Model(NamedTuple):
+    """One model that trains for some seconds and saves often; `weights` are those it has when nobody interrupts."""
+
+    project: Project
+    target: str
+    weights: str
+
+    def start(self) -> tuple[subprocess.Popen[str], int]:
+        """Snakemake from scratch, once training has saved a state; the trainer's process id."""
+        shutil.rmtree(self.project.folder / "results")
+        running = self.project.start(self.target)
+        state = self.project.folder / "results/state"
+        until(lambda: list(state.rglob("state.pt")), "a saved state")
+        (lock,) = state.rglob("lock")
+        return running, int(lock.read_text())
+
+    def again(self) -> str:
+        """The output of the same command; it must do its work."""
+        done = self.project.snakemake(self.target)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def digest(self) -> str:
+        return hashlib.sha256((self.project.folder / self.target).read_bytes()).hexdigest()
+
+    def log(self) -> str:
+        return "".join(file.read_text() for file in (self.project.folder / "results/log/train").glob("*"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    profile = json.loads(json.dumps(TINY))
+    profile["tasks"]["recall"] |= {"steps": 300, "save_every": 20}
+    project = Project(tmp_path_factory.mktemp("model"), CONFIG | {"suites": ["recall"]}, profile)
+    project.write("papers/first.yaml", paper("2401.00001", softmax=SOFTMAX))
+    (run,) = re.findall(r"train (softmax-\S+) on", project.snakemake("--dry-run").stdout)
+    model = Model(project, f"results/runs/{run}/recall/seed0/model.safetensors", "")
+    model.again()
+    return model._replace(weights=model.digest())
+
+
+def until(found: Callable[[], object], what: str) -> None:
+    """Wait for a condition, two minutes at most."""
+    end = time.monotonic() + 120
+    while not found():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+def test_a_killed_trainer_goes_on_and_ends_in_the_same_weights(model: Model):
+    running, trainer = model.start()
+    os.kill(trainer, signal.SIGKILL)
+    output, _ = running.communicate(timeout=240)
+    assert running.returncode == 0, output
+    assert "resumed at step" in model.log()
+    assert model.digest() == model.weights
+
+
+def test_after_a_killed_snakemake_the_same_command_just_works(model: Model):
+    running, trainer = model.start()
+    running.kill()
+    running.wait()
+    os.kill(trainer, signal.SIGKILL)
+    model.again()
+    assert "resumed at step" in model.log()
+    assert model.digest() == model.weights
+    assert "Nothing to be done" in model.again()
+
+
+def test_a_trainer_that_outlives_its_snakemake_is_waited_for(model: Model):
+    running, trainer = model.start()
+    os.kill(trainer, signal.SIGSTOP)  # it must still be there when the next one comes
+    running.kill()
+    running.wait()
+    following = model.project.start(model.target)
+    until(lambda: f"waiting for process {trainer}" in model.log(), "the next trainer to wait")
+    os.kill(trainer, signal.SIGCONT)
+    output, _ = following.communicate(timeout=240)
+    assert following.returncode == 0, output
+    assert model.digest() == model.weights
+
+
+def test_two_snakemakes_do_not_share_a_folder(model: Model):
+    running, trainer = model.start()
+    os.kill(trainer, signal.SIGSTOP)
+    second = model.project.snakemake(model.target)
+    os.kill(trainer, signal.SIGCONT)
+    output, _ = running.communicate(timeout=240)
+    assert second.returncode == 1
+    assert f"process {running.pid}" in second.stdout
+    assert "Traceback" not in second.stdout
+    assert running.returncode == 0, output
+    assert model.digest() == model.weights
+
+
+def test_snakemake_finds_nothing_to_lint():
+    """But for one piece of advice: all rules share one environment, environment.yml, so none names its own."""
+    command = [sys.executable, "-m", "snakemake", "--lint"]
+    done = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    assert "Lints for rule train" in done.stdout
+    titles = set(re.findall(r"^    \* (.+?):$", done.stdout, re.MULTILINE))
+    assert titles == {"Specify a conda environment or container for each rule."}
