@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv1d, linear, pad, rms_norm, silu
+from torch.nn.functional import linear, rms_norm, silu
 
 import impls
 from harness.tasks import ModelSettings
@@ -62,18 +62,16 @@ class ShortConv(nn.Module):
         self.weight_DW = nn.Parameter(weight_DW)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        width, taps = self.weight_DW.shape
-        padded_BDT = pad(x_BTD.transpose(1, 2), (taps - 1, 0))
-        return conv1d(padded_BDT, self.weight_DW[:, None], groups=width).transpose(1, 2)
+        return self.prefill(x_BTD)[0]
 
     def prefill(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
         """(y_BTD, the last W − 1 inputs, zeros where there were fewer)."""
-        past = self.weight_DW.shape[1] - 1
-        return self(x_BTD), pad(x_BTD, (0, 0, past, 0))[:, x_BTD.shape[1] :]
+        B, _, D = x_BTD.shape
+        return ops.short_conv(x_BTD, self.weight_DW, x_BTD.new_zeros(B, self.weight_DW.shape[1] - 1, D))
 
     def step(self, x_BD: Tensor, past_BWD: Tensor) -> tuple[Tensor, Tensor]:
-        window_BWD = torch.cat([past_BWD, x_BD[:, None]], dim=1)
-        return torch.einsum("bwd,dw->bd", window_BWD, self.weight_DW), window_BWD[:, 1:]
+        y_B1D, past_BWD = ops.short_conv(x_BD[:, None], self.weight_DW, past_BWD)
+        return y_B1D[:, 0], past_BWD
 
 
 class NoConv(nn.Module):
