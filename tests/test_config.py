@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +203,22 @@ def test_no_torch_to_read_settings() -> None:
 
     code = "from harness import config; config.load_profile('laptop'); import sys; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_key_is_explained() -> None:
+    explained = Path("config/README.md").read_text(encoding="utf-8")
+    for model in (config.Config, config.Data, config.Hub, tasks.TrainSettings, tasks.ModelSettings):
+        for name in model.model_fields:
+            assert re.search(rf"[`{{ .]{name}[`,:}} ]", explained), f"config/README.md does not explain {name}"
+
+
+def test_the_defaults_that_are_explained_are_the_defaults() -> None:
+    explained = Path("config/README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?`) \| (.*?) \|", explained, re.MULTILINE)
+    stated = {name: value for names, value in rows for name, value in [(names.strip("`"), value.strip("`"))]}
+    for model in (config.Config, config.Data):
+        for name, known in model.model_fields.items():
+            if name in stated and not known.is_required() and known.default is not None:
+                value = list(known.default) if isinstance(known.default, tuple) else known.default
+                shown = str(value).lower() if isinstance(value, bool) else str(value).replace("'", "")
+                assert stated[name] == shown, name
