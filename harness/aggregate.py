@@ -23,7 +23,7 @@ from typing import Any
 
 from harness import records, suites
 from harness.errors import leave
-from harness.files import dump_json, write_atomic
+from harness.files import write_atomic
 from harness.metrics import load_suite
 from harness.plan import Plan
 from harness.records import Evaluation
@@ -148,6 +148,12 @@ def to_csv(rows: Table) -> str:
     return buffer.getvalue()
 
 
+def to_json(records: Table) -> str:
+    """An array with one record a line. Raises ValueError for NaN and infinity."""
+    lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) for record in records)
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
 def to_parquet(rows: Table) -> bytes:
     """The same, typed; a missing field is null."""
     import pyarrow
@@ -164,8 +170,8 @@ def write(rows: Table, trainings: Table, results: Path) -> None:
     """All four files, each atomically."""
     write_atomic(results / "measurements.csv", to_csv(rows))
     write_atomic(results / "measurements.parquet", to_parquet(rows))
-    write_atomic(results / "measurements.json", dump_json(rows))
-    write_atomic(results / "runs.json", dump_json(trainings))
+    write_atomic(results / "measurements.json", to_json(rows))
+    write_atomic(results / "runs.json", to_json(trainings))
 
 
 def report(rows: Table, trainings: Table) -> Iterator[str]:
