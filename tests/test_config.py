@@ -209,7 +209,7 @@ def test_every_key_is_explained() -> None:
     explained = Path("config/README.md").read_text(encoding="utf-8")
     for model in (config.Config, config.Data, config.Hub, tasks.TrainSettings, tasks.ModelSettings):
         for name in model.model_fields:
-            assert re.search(rf"[`{{ .]{name}[`,:}} ]", explained), f"config/README.md does not explain {name}"
+            assert re.search(rf"[`{{ .]{name}[`,:}}. ]", explained), f"config/README.md does not explain {name}"
 
 
 def test_the_defaults_that_are_explained_are_the_defaults() -> None:
