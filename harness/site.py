@@ -1,6 +1,6 @@
 """The site: everything measured and judged, as a folder of plain pages that opens from disk.
 
-    python -m harness.site          results/{measurements.*, runs.json, verdicts.json, data/manifest.json} -> results/site
+    python -m harness.site     results/{measurements.*, runs.json, verdicts.json, data/manifest.json} -> results/site
 
 A build is made beside the old site and takes its place at the end, so a killed build leaves the old site whole. Equal
 inputs give equal bytes.
@@ -24,8 +24,9 @@ from harness.errors import leave
 from harness.plan import Plan
 from harness.report import export, numbers, overview, palette, paper, reference, run, suite
 from harness.report.charts import Chart
-from harness.report.evidence import Evidence, load
+from harness.report.evidence import Evidence
 from harness.report.page import VERDICTS, Page
+from harness.report.reading import load
 from harness.report.tables import Table
 
 RESULTS = Path("results")
@@ -68,7 +69,11 @@ def write(evidence: Evidence, out: Path) -> int:
 def environment(evidence: Evidence, paths: set[str]) -> Environment:
     """Jinja2 with every value escaped; a name that does not exist is an error."""
     env = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     env.filters |= {
         "count": numbers.count,

@@ -42,7 +42,7 @@ def records() -> list[dict[str, Any]]:
 def main() -> None:
     import vl_convert
 
-    write_atomic(FOLDER / "vega.js", vl_convert.javascript_bundle())
+    write_atomic(FOLDER / "vega.js", vl_convert.javascript_bundle())  # pyright: ignore[reportCallIssue]
     write_json(FOLDER / "vendor.json", records())
 
 

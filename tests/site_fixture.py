@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import math
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness import aggregate
-from harness.config import Config, Profile
+from harness import aggregate, site
+from harness.config import Config, Profile, load_profile
 from harness.files import write_json
 from harness.judge import judge
 from harness.measured import read
 from harness.metrics import load_suite
 from harness.outcomes import Bench
 from harness.plan import Plan
+from harness.report.reading import load
 from harness.runs import RunSettings, resolve
 from harness.spec import Paper
 
@@ -41,15 +46,18 @@ TITLES = [  # of pitfalls.md (h): text that ends scripts, opens elements, or ask
 def hostile_paper(title: str, place: int) -> Paper:
     """A paper whose every text is the title, with a claim of each kind."""
     text = {"quote": title, "where": title, "reported": title}
-    compare = {"run": "gla", "baseline": "softmax", "margin": 0.01, "margin_from": title}
+    margin = {"margin": 0.01, "margin_from": title}
+    compare = {**text, "kind": "compare", "run": "gla", "baseline": "softmax", **margin}
+    trend = {**text, "kind": "trend", "run": "gla", **margin, "over": "length", "expect": "falls"}
+    value = {**text, "kind": "value", "run": "gla", "value": 2.0, "tolerance": 0.5, "tolerance_from": title}
     claims: list[dict[str, Any]] = [
-        {"id": "lower", **text, "kind": "compare", **compare, "metric": "loss/test/bits_per_byte", "expect": "lower"},
-        {"id": "within", **text, "paraphrase": True, "kind": "compare", **compare, "metric": "recall/mqar-4/accuracy", "expect": "within"},
-        {"id": "slope", **text, "kind": "trend", **compare, "metric": "recall/needle-8/accuracy", "over": "length", "expect": "falls"},
-        {"id": "number", **text, "kind": "value", "run": "gla", "metric": "loss/test/bits_per_byte", "value": 2.0, "tolerance": 0.5, "tolerance_from": title},
+        {"id": "lower", **compare, "metric": "loss/test/bits_per_byte", "expect": "lower"},
+        {"id": "within", **compare, "metric": "recall/mqar-4/accuracy", "expect": "within", "paraphrase": True},
+        {"id": "slope", **trend, "metric": "recall/needle-8/accuracy"},
+        {"id": "number", **value, "metric": "loss/test/bits_per_byte"},
         {"id": "exact", **text, "kind": "property", "run": "gla", "check": "state_constant_in_length"},
         {"id": "later", **text, "kind": "untested", "reason": title},
-    ]  # fmt: skip
+    ]
     return Paper.model_validate(
         {
             "title": title,
@@ -74,7 +82,7 @@ def hostile_plan(config: Config, profile: Profile) -> Plan:
 
 
 def make(plan: Plan, results: Path, *, gaps: bool = True) -> None:
-    """Write everything the site reads. With gaps: one run diverges, one fails, one suite fails, one cell is not finite."""
+    """Write everything the site reads. With gaps: trainings diverge, fail and are missing, a suite fails."""
     rows, trainings = [], []
     for run in plan.runs.values():
         for task in sorted(set(plan.tasks.values())):
@@ -142,7 +150,9 @@ def training(plan: Plan, run: RunSettings, task: str, seed: int, bad: tuple[str,
     }
 
 
-def evaluation(plan: Plan, run: RunSettings, suite: str, seed: int, record: Mapping[str, Any]) -> tuple[dict, list[dict]]:
+def evaluation(
+    plan: Plan, run: RunSettings, suite: str, seed: int, record: Mapping[str, Any]
+) -> tuple[dict, list[dict]]:
     """(state of the suite, its rows), blocked where training did not end well."""
     state = {"status": "ok", "reason": None, "seconds": 1.5, "commit": COMMIT, "missing": []}
     if record["status"] != "ok":
@@ -167,10 +177,9 @@ def rows(plan: Plan, run: RunSettings, suite: str, seed: int) -> Iterator[dict[s
             value = 2.1 + 0.25 * (1 - skill) + shared + 0.008 * float(rng.normal()) + 0.05 * far * (1.1 - skill)
             value = math.exp(value * 2) if metric == "perplexity" else value
             n = 32_768
-        yield {
-            "run": run.id, "impl": run.impl, "seed": seed, "suite": suite, "task": task, "length": length, "metric": metric,
-            "value": value, "n": n, "stderr": 0.01, "unit": module.METRICS[metric].unit, "commit": COMMIT,
-        }  # fmt: skip
+        head = {"run": run.id, "impl": run.impl, "seed": seed, "suite": suite, "task": task, "length": length}
+        unit = module.METRICS[metric].unit
+        yield {**head, "metric": metric, "value": value, "n": n, "stderr": 0.01, "unit": unit, "commit": COMMIT}
 
 
 def generator(*parts: Any) -> np.random.Generator:
@@ -195,3 +204,51 @@ MANIFEST = {
     "tokenizer": {"kind": "bpe", "vocab": 4096, "end_of_text": 0, "sha256": "cd" * 32},
     "files": {"train.npy": "ef" * 32, "tokenizer.json": "cd" * 32},
 }
+
+
+def ordinary_paper() -> Paper:
+    """A paper that runs eight mechanisms, one of them twice."""
+    impls = ("softmax", "linear_attention", "retnet", "gla", "delta_net", "gated_delta_net", "sigmoid", "softpick")
+    compare = {"baseline": "softmax", "margin": 0.02, "margin_from": "ours", "where": "abstract", "kind": "compare"}
+    loss = {"metric": "loss/test/bits_per_byte", "expect": "not_higher"}
+    claims: list[dict[str, Any]] = [
+        {"id": f"{impl.replace('_', '-')}-loss", "quote": f"{impl} is no worse", "run": impl, **compare, **loss}
+        for impl in impls[1:]
+    ]
+    part = {key: compare[key] for key in ("baseline", "margin", "margin_from", "kind")}
+    more = {**part, "baseline": "gla", "run": "delta_net", "expect": "higher"}
+    parts = [{**more, "metric": "recall/mqar-8/accuracy"}, {**more, "metric": "recall/needle-8/accuracy@8x"}]
+    claims.append(
+        {"id": "both", "quote": "more recall, at any length", "where": "§4", "kind": "all_of", "parts": parts}
+    )
+    return Paper.model_validate(
+        {
+            "title": "Eight mechanisms side by side",
+            "arxiv": "2501.00001",
+            "year": 2025,
+            "authors": ["Ada Lovelace", "Zoë Ångström"],
+            "summary": "A survey that never was.",
+            "recipe": {"lr": {"value": 0.004, "source": "paper"}},
+            "scale_gap": "paper: large; here: small",
+            "runs": {**{impl: {"impl": impl} for impl in impls}, "other": {"impl": "sigmoid", "args": {"n": 1}}},
+            "claims": claims,
+        }
+    )
+
+
+def whole_plan() -> Plan:
+    """The laptop profile with the ordinary paper and all hostile ones."""
+    config, profile = Config(), load_profile("laptop")
+    papers = {"eight": ordinary_paper(), **hostile_plan(config, profile).papers}
+    return Plan(config, profile, papers, resolve(papers, profile))
+
+
+@lru_cache
+def built() -> Path:
+    """The folder of a site made from `whole_plan`, once a process; its results lie beside it."""
+    results = Path(tempfile.mkdtemp(prefix="attest-site-"))
+    atexit.register(shutil.rmtree, results, ignore_errors=True)
+    plan = whole_plan()
+    make(plan, results)
+    site.build(load(plan, results), results / "site")
+    return results / "site"

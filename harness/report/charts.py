@@ -5,25 +5,21 @@ from __future__ import annotations
 import copy
 import csv
 import io
-import json
-import re
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import altair as alt
-import vl_convert
 
-from harness.report.numbers import decimals, show
+from harness.report.drawing import HOVER, Chart, Point, describe, draw
 from harness.report.palette import GRID, INK, MUTED, RULE, Style
 
 WIDTH, HEIGHT = 440, 260
+TICKS = 8
+CURVE = 80  # points of a drawn learning curve
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
-HOVER = "hover"  # a layer that only answers the pointer: not drawn in the still picture
 SEEN = "focus == null || datum.run == focus"
-
-Point = tuple[str, int, float, float]  # series, seed, x, y
 
 CONFIG: dict[str, Any] = {
     "aria": False,
@@ -46,23 +42,6 @@ CONFIG: dict[str, Any] = {
     "line": {"strokeWidth": 2},
     "point": {"size": 44, "filled": True},
 }
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A drawn chart: the inside of its SVG, its view box, a text alternative, and the Vega-Lite spec as strict JSON."""
-
-    id: str
-    title: str
-    description: str
-    view_box: str
-    body: str
-    spec: str
-
-    @property
-    def json(self) -> str:
-        """The spec as JSON that no HTML parser can end early."""
-        return self.spec.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _opacity(value: float) -> Any:
@@ -97,7 +76,9 @@ def _profile() -> dict[str, Any]:
     """A line through the means, a band from the lowest to the highest seed, and a dot for every seed."""
     x = alt.X("x:Q").scale(type="log", base=2, nice=False).axis(grid=False, format="~d")
     y = alt.Y("y:Q").scale(zero=False)
-    band = _base().mark_area(line=False, point=False).encode(x, y=alt.Y("min(y):Q"), y2="max(y):Q", opacity=_opacity(0.12))
+    band = (
+        _base().mark_area(line=False, point=False).encode(x, y=alt.Y("min(y):Q"), y2="max(y):Q", opacity=_opacity(0.12))
+    )
     line = _base().mark_line(point=False).encode(x, alt.Y("mean(y):Q"), opacity=_opacity(1))
     dots = _base().mark_point(size=36).encode(x, y, opacity=_opacity(0.85), tooltip=_tips("x", "y"))
     return _finish(alt.layer(band, line, dots))
@@ -112,7 +93,7 @@ def _scatter() -> dict[str, Any]:
     return _finish(alt.layer(dots, means))
 
 
-def _finish(chart: alt.LayerChart) -> dict[str, Any]:
+def _finish(chart: Any) -> dict[str, Any]:
     style = {"color": alt.Color("run:N").legend(None), "shape": alt.Shape("run:N").legend(None)}
     chart = chart.encode(**style, strokeDash=alt.StrokeDash("run:N").legend(None))
     return chart.properties(width=WIDTH, height=HEIGHT).add_params(alt.param(name="focus", value=None)).to_dict()
@@ -120,9 +101,22 @@ def _finish(chart: alt.LayerChart) -> dict[str, Any]:
 
 def curves(id: str, title: str, points: Sequence[Point], styles: Mapping[str, Style], *, y: str) -> Chart:
     """Training curves: loss against step, one line a seed."""
-    shown = [point for point in points if point[2] >= 1]
+    shown = _thin([point for point in points if point[2] >= 1])
     spec = _pour(_curves(), shown, styles, "training step", y)
-    return _draw(id, title, spec, _describe(title, "training step", y, shown))
+    return draw(id, title, spec, describe(title, "training step", y, shown))
+
+
+def _thin(points: Sequence[Point]) -> list[Point]:
+    """At most CURVE points of each line, as evenly spaced on a logarithmic axis as they come, both ends among them."""
+    lines: dict[tuple[str, int], list[Point]] = {}
+    for point in points:
+        lines.setdefault(point[:2], []).append(point)
+    kept: list[Point] = []
+    for line in lines.values():
+        last = math.log(max(line[-1][2], 2))
+        slots = {round(math.log(point[2]) / last * CURVE): point for point in line[:-1]}
+        kept += [*sorted(slots.values(), key=lambda point: point[2]), line[-1]]
+    return kept
 
 
 def profile(
@@ -140,7 +134,8 @@ def profile(
     """A measure against length or number of pairs. `chance` and `trained` draw the guesser and the training length."""
     spec = _pour(_profile(), points, styles, x, y)
     axis = spec["layer"][0]["encoding"]["x"]["axis"]
-    ticks = sorted({point[2] for point in points})
+    places = sorted({point[2] for point in points})
+    ticks = places if len(places) <= TICKS else [place for place in places if math.log2(place / places[0]).is_integer()]
     for layer in spec["layer"]:
         layer["encoding"]["x"]["axis"] = {**axis, "values": ticks}
         if domain:
@@ -148,16 +143,27 @@ def profile(
     if chance is not None:
         spec["layer"].insert(0, _rule("y", chance))
         spec["layer"].append(_label("y", chance, "chance", {"x": WIDTH - 2, "align": "right", "dy": -6}))
-    if trained is not None and ticks and ticks[0] <= trained <= ticks[-1]:
+    if trained is not None and places and places[0] < trained <= places[-1]:
         spec["layer"].insert(0, _rule("x", trained))
         spec["layer"].append(_label("x", trained, "trained", {"y": 4, "align": "left", "dx": 4}))
-    return _draw(id, title, spec, _describe(title, x, y, points))
+    return draw(id, title, spec, describe(title, x, y, points))
 
 
-def scatter(id: str, title: str, points: Sequence[Point], styles: Mapping[str, Style], *, x: str, y: str) -> Chart:
-    """One measure against another, a mark for every mechanism."""
+def scatter(
+    id: str,
+    title: str,
+    points: Sequence[Point],
+    styles: Mapping[str, Style],
+    *,
+    x: str,
+    y: str,
+    domain: tuple[float, float] | None = None,
+) -> Chart:
+    """One measure against another, a mark for every mechanism; `domain` is of x."""
     spec = _pour(_scatter(), points, styles, x, y)
-    return _draw(id, title, spec, _describe(title, x, y, points))
+    for layer in spec["layer"] if domain else ():
+        layer["encoding"]["x"]["scale"] = {"domain": list(domain or ()), "nice": False}
+    return draw(id, title, spec, describe(title, x, y, points))
 
 
 def _pour(kind: dict[str, Any], points: Sequence[Point], styles: Mapping[str, Style], x: str, y: str) -> dict[str, Any]:
@@ -203,34 +209,3 @@ def _label(channel: str, value: float, text: str, place: dict[str, Any]) -> dict
 def _fixed(encoding: dict[str, Any]) -> dict[str, Any]:
     """An encoding that takes no colour, shape or dash from the layers' shared ones."""
     return {**encoding, "color": None, "shape": None, "strokeDash": None}
-
-
-SVG = re.compile(r'<svg[^>]*viewBox="([^"]*)"[^>]*>(.*)</svg>\s*', re.DOTALL)
-PLACE = re.compile(r' (?:d|transform|x2|y2)="[^"]*"')
-LONG = re.compile(r"\d+\.\d{3,}")
-ID = re.compile(r'((?:id=|href=)"#?|url\(#)([A-Za-z_][\w-]*)')
-
-
-def _draw(id: str, title: str, spec: dict[str, Any], description: str) -> Chart:
-    still = {**spec, "layer": [layer for layer in spec["layer"] if layer.get("name") != HOVER]}
-    text = vl_convert.vegalite_to_svg(still)
-    match = SVG.fullmatch(text)
-    if match is None:
-        raise RuntimeError(f"the renderer returned no SVG for chart {id!r}")
-    view_box, body = match.groups()
-    body = PLACE.sub(lambda place: LONG.sub(lambda number: f"{float(number[0]):.4g}", place[0]), body)
-    body = ID.sub(rf"\g<1>{id}-\g<2>", body)  # ids of several pictures share one page
-    return Chart(id, title, description, view_box, body, json.dumps(spec, allow_nan=False, separators=(",", ":")))
-
-
-def _describe(title: str, x: str, y: str, points: Sequence[Point]) -> str:
-    """A sentence a screen reader can speak: the axes, then each series from its first to its last mean."""
-    places = decimals(point[3] for point in points)
-    parts = []
-    for name in dict.fromkeys(point[0] for point in points):
-        at: dict[float, list[float]] = {}
-        for _, _, px, py in (point for point in points if point[0] == name):
-            at.setdefault(px, []).append(py)
-        means = [show(sum(at[key]) / len(at[key]), places) for key in (min(at), max(at))]
-        parts.append(f"{name} {means[0]} to {means[1]}" if len(at) > 1 else f"{name} {means[0]}")
-    return f"{title}: {y} against {x}. First to last, mean over seeds: {'; '.join(parts)}."

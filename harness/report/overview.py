@@ -11,22 +11,20 @@ from harness.report.evidence import Cell, Evidence, Run
 from harness.report.numbers import compact
 from harness.report.page import (
     Page,
-    best_of,
     cell_name,
     cell_of,
     column,
     legend,
     places_of,
-    points,
     score,
     seconds,
     state,
     time_item,
     verdict_counts,
-    within_budget,
     words,
 )
 from harness.report.tables import Column, Item, Row, Table
+from harness.report.ties import SHARED_LETTERS, Ties, within_budget
 
 SHOWN = 6  # measured columns of the leaderboard that are open at first
 LARGE = 12_000  # cells beyond which the leaderboard keeps its headline columns only
@@ -38,6 +36,7 @@ def pages(evidence: Evidence) -> Iterator[Page]:
         "evidence": evidence,
         "counts": verdict_counts(every),
         "claims": len(every),
+        "mechanisms": len({run.impl for run in evidence.runs.values()}),
         "papers": papers(evidence),
         "leaderboard": leaderboard(evidence),
         "charts": pictures(evidence),
@@ -59,7 +58,11 @@ def papers(evidence: Evidence) -> Table:
     rows = []
     for slug, paper in evidence.papers.items():
         impls = list(dict.fromkeys(run.impl for run in paper.runs.values()))
-        items = [Item(paper.title, href=f"papers/{slug}.html"), Item(str(paper.year), paper.year), Item(", ".join(impls))]
+        items = [
+            Item(paper.title, href=f"papers/{slug}.html"),
+            Item(str(paper.year), paper.year),
+            Item(", ".join(impls)),
+        ]
         items += [Item(str(n), n) for n in verdict_counts(evidence.verdicts[slug]).values()]
         rows.append(Row(tuple(items)))
     return Table("papers", "Claims of each paper by verdict", tuple(columns), tuple(rows))
@@ -80,8 +83,8 @@ def headline(evidence: Evidence) -> list[Cell]:
 
 
 def leaderboard(evidence: Evidence) -> Table:
-    """All runs against all cells; the reader chooses the columns. Best tie group of each column in bold."""
-    runs = list(evidence.runs.values())
+    """All runs against all cells, with tie letters; the reader chooses the columns."""
+    ties, runs = Ties(evidence), list(evidence.runs.values())
     cells = headline(evidence)
     if len(runs) * len(cells) > LARGE:
         cells = cells[: max(SHOWN, LARGE // len(runs))]
@@ -93,17 +96,19 @@ def leaderboard(evidence: Evidence) -> Table:
         Column("parameters", numeric=True),
         Column("training time", unit="s", better="lower", numeric=True, shown=False),
     ]
-    best = {cell: best_of(evidence, cell, runs) for cell in cells}
+    first = next(cell for cell in headline(evidence) if cell in shown)
+    order = {ranked.run: k for k, ranked in enumerate(ties.ranking(first))}
+    runs.sort(key=lambda run: order.get(run.id, len(order)))
     places = {cell: places_of(evidence, cell, runs) for cell in cells}
     rows = []
     for run in runs:
-        measured = [score(evidence, run, cell, places[cell], "", best=run.id in best[cell]) for cell in cells]
+        measured = [score(ties, run, cell, places[cell], "") for cell in cells]
         rows.append(Row((run_item(run, ""), *measured, parameters(run), time_item(seconds(run)))))
     caption = (
-        f"Mean over {len(evidence.seeds)} seeds ± half of its 95 % interval. "
-        "Bold: the best, and all that its seeds cannot tell from it"
+        f"Mean over {len(evidence.seeds)} seeds ± half of its 95 % interval, in the order of "
+        f"{cell_name(evidence, first)}. {SHARED_LETTERS}"
     )
-    return Table("leaderboard", caption, tuple(columns), tuple(rows))
+    return Table("leaderboard", caption, tuple(columns), tuple(rows), style="dense")
 
 
 def run_item(run: Run, root: str) -> Item:
@@ -131,7 +136,9 @@ def pictures(evidence: Evidence) -> list[charts.Chart]:
     if not found:
         return []
     x, y = f"recall of {pairs[hard]} pairs, accuracy ↑", "held-out text, bits per byte ↓"
-    return [charts.scatter("trade", "Recall against language modelling", found, evidence.styles, x=x, y=y)]
+    return [
+        charts.scatter("trade", "Recall against language modelling", found, evidence.styles, x=x, y=y, domain=(0, 1.02))
+    ]
 
 
 def number(task: str, family: str) -> int | None:
@@ -166,9 +173,12 @@ def unanswered(evidence: Evidence) -> Table:
             if verdict["verdict"] in ("untested", "blocked"):
                 paper = Item(evidence.papers[slug].title, href=f"papers/{slug}.html")
                 href = f"papers/{slug}.html#claim-{claim.id}"
-                rows.append(Row((paper, Item(claim.quote, href=href), Item(verdict["verdict"]), Item(verdict["reason"]))))
+                rows.append(
+                    Row((paper, Item(claim.quote, href=href), Item(verdict["verdict"]), Item(verdict["reason"])))
+                )
     columns = (Column("Paper"), Column("Claim"), Column("Verdict"), Column("Why"))
-    return Table("open", "Claims that were not tested, or whose test could not run", columns, tuple(rows))
+    caption = "Claims that were not tested, or whose test could not run"
+    return Table("open", caption, columns, tuple(rows), style="sentences")
 
 
 def claim_table(evidence: Evidence) -> Table:
@@ -185,7 +195,7 @@ def claim_table(evidence: Evidence) -> Table:
                 Item(verdict["reason"]),
             )
             rows.append(Row(items))
-    return Table("claims", "Every claim and its verdict", columns, tuple(rows))
+    return Table("claims", "Every claim and its verdict", columns, tuple(rows), style="sentences")
 
 
 def test_words(evidence: Evidence, claim: Any) -> str:
@@ -203,7 +213,12 @@ def test_words(evidence: Evidence, claim: Any) -> str:
     against = f" minus {claim.baseline}" if getattr(claim, "baseline", None) else ""
     if claim.kind == "trend":
         return f"{claim.run}{against}: {metric} {claim.expect} with {claim.over}, by {claim.margin:g} per doubling"
-    bound = {"higher": "higher than", "lower": "lower than", "not_lower": "not lower than", "not_higher": "not higher than"}
+    bound = {
+        "higher": "higher than",
+        "lower": "lower than",
+        "not_lower": "not lower than",
+        "not_higher": "not higher than",
+    }
     if claim.expect == "within":
         return f"{claim.run} within ±{claim.margin:g} of {claim.baseline} on {metric}"
     return f"{claim.run} {bound.get(claim.expect, claim.expect)} {claim.baseline} by {claim.margin:g} on {metric}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.metrics import parse_key
@@ -12,7 +12,7 @@ from harness.report.evidence import DONE, Cell, Evidence, Run
 from harness.report.numbers import count, decimals, duration, t_quantile
 from harness.report.palette import Style
 from harness.report.tables import Column, Item, absent, measured
-from harness.stats import difference
+from harness.report.ties import MANY, Ties
 
 VERDICTS = ("reproduced", "contradicted", "inconclusive", "untested", "blocked")
 
@@ -42,11 +42,13 @@ def verdict_counts(verdicts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def cell_of(evidence: Evidence, text: str, length: int | None = None) -> Cell | None:
-    """The cell that a metric key means: its own length, else the given one, else the training length; None if unknown."""
+    """The cell that a metric key means: at its own length, else the given one, else that of training."""
     key = parse_key(text)
     train = evidence.train_length(key.suite)
     wanted = (key.tokens(train) if train else key.length) or length or train
-    same = [cell for cell in evidence.cells if (cell.suite, cell.task, cell.metric) == (key.suite, key.task, key.metric)]
+    same = [
+        cell for cell in evidence.cells if (cell.suite, cell.task, cell.metric) == (key.suite, key.task, key.metric)
+    ]
     return next((cell for cell in same if cell.length == wanted), same[0] if len(same) == 1 else None)
 
 
@@ -55,7 +57,7 @@ def at(evidence: Evidence, cell: Cell) -> str:
     train = evidence.train_length(cell.suite)
     if cell.length is None or (cell.length == train and len(lengths(evidence, cell)) == 1):
         return ""
-    times = f" ({cell.length / train:g}×)" if train else ""
+    times = f" ({cell.length / train:g}×)" if train and cell.length >= train else ""
     return f"@ {count(cell.length)}{times}"
 
 
@@ -83,7 +85,7 @@ def column(evidence: Evidence, cell: Cell, *, shown: bool = True, group: bool = 
     metric = evidence.metric(cell)
     above = " ".join(part for part in (f"{cell.suite}/{cell.task}", at(evidence, cell)) if part) if group else ""
     return Column(
-        words(cell.metric), unit=unit(metric.unit), better=metric.better, numeric=True, group=above, shown=shown
+        words(cell.metric), unit=told_unit(evidence, cell), better=metric.better, numeric=True, group=above, shown=shown
     )
 
 
@@ -93,48 +95,26 @@ def unit(name: str) -> str:
     return plain if plain in ("", "per doubling") else name
 
 
-def score(evidence: Evidence, run: Run, cell: Cell, places: int, root: str, *, best: bool = False) -> Item:
-    """The table cell of a measurement: mean ± interval linked to its seeds, or the reason why there is none."""
-    summary, href = run.summary(cell), f"{root}{run.page}#{cell.id}"
+def told_unit(evidence: Evidence, cell: Cell) -> str:
+    """The unit of a cell's metric where its name does not say it already."""
+    name = evidence.metric(cell).unit
+    return "" if name.replace("/", " per ") == words(cell.metric) else unit(name)
+
+
+def score(ties: Ties, run: Run, cell: Cell, places: int, root: str) -> Item:
+    """A measurement in a table: mean ± interval with its tie letters, linked to its seeds; or why there is none."""
+    evidence, summary = ties.evidence, run.summary(cell)
     if summary is None:
         return absent(evidence.missing(run, cell), f"{root}{run.page}#seeds")
-    return measured(summary, places, seeds=len(evidence.seeds), href=href, best=best)
+    item = measured(summary, places, seeds=len(evidence.seeds), href=f"{root}{run.page}#{cell.id}")
+    letters = ties.letters(cell).get(run.id, "")
+    return replace(item, best="a" in letters, letters=letters if len(evidence.runs) <= MANY else "")
 
 
 def places_of(evidence: Evidence, cell: Cell, runs: Iterable[Run]) -> int:
     """Decimals for a column of means."""
     summaries = [run.summary(cell) for run in runs]
     return decimals(summary.mean for summary in summaries if summary)
-
-
-def best_of(evidence: Evidence, cell: Cell, runs: Sequence[Run]) -> set[str]:
-    """Ids of the runs in the leading tie group: the best mean, and all whose paired difference to it may be 0.
-
-    Runs with a missing seed, or trained outside the budget, do not compete.
-    """
-    better = evidence.metric(cell).better
-    if better == "none":
-        return set()
-    sign = 1 if better == "higher" else -1
-    whole = [run for run in runs if len(run.values.get(cell, {})) == len(evidence.seeds) and within_budget(run)]
-    if not whole:
-        return set()
-    leader = max(whole, key=lambda run: sign * run.summary(cell).mean)  # pyright: ignore[reportOptionalMemberAccess]
-    return {leader.id} | {run.id for run in whole if run is not leader and tied(leader, run, cell)}
-
-
-def tied(a: Run, b: Run, cell: Cell) -> bool:
-    """Whether the 95 % interval of the paired difference over common seeds holds 0; two seeds at least decide."""
-    pairs = [a.values[cell][seed].value - b.values[cell][seed].value for seed in a.values[cell] if seed in b.values[cell]]
-    if len(pairs) < 2:
-        return True
-    low, high = difference(pairs).interval()
-    return low <= 0 <= high
-
-
-def within_budget(run: Run) -> bool:
-    """Whether every trained model of the run kept the profile's budget."""
-    return all(record.get("within_budget", True) for record in run.records.values() if record["status"] == DONE)
 
 
 def points(runs: Iterable[Run], cells: Mapping[Cell, float]) -> list[Point]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,9 @@ from harness.report import charts, export, suite
 from harness.report.evidence import DONE, Evidence, Run, docstring, trouble
 from harness.report.numbers import compact, decimals, show
 from harness.report.overview import run_item, test_words
-from harness.report.page import Page, cell_of, legend, seconds, time_item, unit, verdict_counts, within_budget
+from harness.report.page import Page, cell_of, legend, seconds, time_item, unit, verdict_counts
 from harness.report.tables import Column, Item, Row, Table
+from harness.report.ties import within_budget
 
 STRIP = 260  # width of the picture of one claim, in CSS pixels
 EDGE = 8
@@ -67,6 +69,7 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "evidence": evidence,
             "slug": slug,
             "paper": paper,
+            "venue": venue(paper),
             "counts": verdict_counts(evidence.verdicts[slug]),
             "answers": answers,
             "runs": run_table(evidence, slug),
@@ -82,6 +85,13 @@ def pages(evidence: Evidence) -> Iterator[Page]:
         parts = [(f"claim-{claim.id}", claim.quote) for claim in paper.claims]
         text = " ".join([paper.arxiv, *paper.authors, paper.summary, *(run.label for run in runs)])
         yield Page(f"papers/{slug}.html", "paper.html.j2", paper.title, context, text, "paper", parts)
+
+
+def venue(paper: Any) -> str:
+    """Where and when it appeared, with one year."""
+    if not paper.venue:
+        return str(paper.year)
+    return paper.venue if re.search(r"\b\d{4}\b", paper.venue) else f"{paper.venue}, {paper.year}"
 
 
 def claims(evidence: Evidence, slug: str) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -103,7 +113,12 @@ def asked(evidence: Evidence, slug: str, test: Any, record: dict[str, Any]) -> A
     low, high, mean = record.get("low"), record.get("high"), record.get("difference")
     places = decimals([*ours, *theirs])
     rows = [
-        (seed, show(ours[k], places), show(theirs[k], places) if theirs else "", show(differences[k], places, sign=True))
+        (
+            seed,
+            show(ours[k], places),
+            show(theirs[k], places) if theirs else "",
+            show(differences[k], places, sign=True),
+        )
         for k, seed in enumerate(record.get("seeds") or [])
     ]
     return Asked(
@@ -116,7 +131,9 @@ def asked(evidence: Evidence, slug: str, test: Any, record: dict[str, Any]) -> A
         anchor=cell.id if cell else "",
         seeds=rows,
         difference="" if mean is None else show(mean, places, sign=True),
-        interval="" if low is None or high is None else f"{show(low, places, sign=True)} to {show(high, places, sign=True)}",
+        interval=""
+        if low is None or high is None
+        else f"{show(low, places, sign=True)} to {show(high, places, sign=True)}",
         strip=strip(record, differences, mean, low, high),
     )
 
@@ -136,7 +153,12 @@ def strip(
     def x(value: float) -> float:
         return round(EDGE + (STRIP - 2 * EDGE) * (min(max(value, left), right) - left) / (right - left), 1)
 
-    ends = {"higher": (margin, right), "lower": (left, -margin), "not_lower": (-margin, right), "not_higher": (left, margin)}
+    ends = {
+        "higher": (margin, right),
+        "lower": (left, -margin),
+        "not_lower": (-margin, right),
+        "not_higher": (left, margin),
+    }
     same = {"rises": "higher", "falls": "lower"}
     start, end = ends.get(same.get(record.get("expect") or "", record.get("expect") or ""), (-margin, margin))
     places = decimals(span)
@@ -181,7 +203,9 @@ def run_table(evidence: Evidence, slug: str) -> Table:
         args = ", ".join(f"{key}={value}" for key, value in run.args.items()) or "the defaults"
         items = [Item(name, href=f"../{run.page}"), run_item(run, "../"), Item(args)]
         items.append(_most(records, "parameters"))
-        items.append(Item("yes" if within_budget(run) else "no") if records else Item("not run", why="nothing was trained"))
+        items.append(
+            Item("yes" if within_budget(run) else "no") if records else Item("not run", why="nothing was trained")
+        )
         items.append(_most(records, "tokens"))
         rows.append(Row((*items, time_item(seconds(run)))))
     columns = [Column(label) for label in ("Name here", "Mechanism", "Arguments")]

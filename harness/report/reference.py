@@ -13,7 +13,7 @@ from harness.report import charts
 from harness.report.evidence import DONE, Cell, Evidence
 from harness.report.numbers import compact, duration
 from harness.report.overview import headline, run_item
-from harness.report.page import Page, cell_name, legend, t_table, unit, words
+from harness.report.page import Page, cell_name, legend, t_table, told_unit, words
 from harness.report.tables import ARROWS, Column, Item, Row, Table
 
 EFFICIENCY = "efficiency"  # the suite whose measurements are costs
@@ -47,7 +47,7 @@ def compare(evidence: Evidence) -> Page:
             "first": list(pairs[0]) if pairs else [run.id for run in runs[:2]],
             "runs": [[run.id, run.label, len(run.values)] for run in runs],
             "cells": [
-                [cell.id, cell_name(evidence, cell), evidence.metric(cell).better, unit(evidence.metric(cell).unit)]
+                [cell.id, cell_name(evidence, cell), evidence.metric(cell).better, told_unit(evidence, cell)]
                 for cell in evidence.cells
             ],
         },
@@ -58,7 +58,10 @@ def compare(evidence: Evidence) -> Page:
 def run_data(evidence: Evidence) -> Iterator[tuple[str, dict[str, Any]]]:
     """(run id, {cell id: {seed: value}}) of every run: what the compare page loads."""
     for run in evidence.runs.values():
-        yield run.id, {cell.id: {str(s): v.value for s, v in sorted(seeds.items())} for cell, seeds in run.values.items()}
+        yield (
+            run.id,
+            {cell.id: {str(s): v.value for s, v in sorted(seeds.items())} for cell, seeds in run.values.items()},
+        )
 
 
 def proofs(evidence: Evidence) -> Table:
@@ -84,8 +87,10 @@ def pareto(evidence: Evidence) -> list[charts.Chart]:
     for cell in evidence.cells:
         if cell.suite == EFFICIENCY:
             costs[cell.task, cell.metric] = cell
+    if quality is None:
+        return []
     drawn = []
-    for cell in costs.values() if quality else ():
+    for cell in costs.values():
         points: list[charts.Point] = []
         for run in evidence.runs.values():
             a, b = run.values.get(cell, {}), run.values.get(quality, {})
@@ -93,7 +98,11 @@ def pareto(evidence: Evidence) -> list[charts.Chart]:
         if points:
             axes = [f"{cell_name(evidence, c)} {ARROWS.get(evidence.metric(c).better, '')}" for c in (cell, quality)]
             id = f"pareto-{cell.task}-{cell.metric}".replace("_", "-")
-            drawn.append(charts.scatter(id, f"Quality against {words(cell.metric)}", points, evidence.styles, x=axes[0], y=axes[1]))
+            drawn.append(
+                charts.scatter(
+                    id, f"Quality against {words(cell.metric)}", points, evidence.styles, x=axes[0], y=axes[1]
+                )
+            )
     return drawn
 
 
@@ -107,7 +116,13 @@ def methods(evidence: Evidence) -> Page:
         for name in evidence.config.suites
     ]
     asked = sorted(
-        {test.check for p in evidence.papers.values() for c in p.claims for _, test in tests(c) if test.kind == "property"}
+        {
+            test.check
+            for p in evidence.papers.values()
+            for c in p.claims
+            for _, test in tests(c)
+            if test.kind == "property"
+        }
     )
     context = {
         "evidence": evidence,
@@ -148,7 +163,9 @@ def provenance(evidence: Evidence) -> Page:
         "trainings": _counted(record["status"] for record in records),
         "table_": times(evidence),
     }
-    return Page("provenance.html", "provenance.html.j2", "Provenance", context, "commit versions hardware hashes licences")
+    return Page(
+        "provenance.html", "provenance.html.j2", "Provenance", context, "commit versions hardware hashes licences"
+    )
 
 
 def _counted(values: Any) -> list[tuple[str, int]]:

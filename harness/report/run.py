@@ -9,7 +9,7 @@ from typing import Any
 from harness.report import charts
 from harness.report.evidence import DONE, Cell, Evidence, Run, docstring, trouble
 from harness.report.numbers import count, decimals, duration, show
-from harness.report.page import Page, at, unit, words
+from harness.report.page import Page, at, told_unit, words
 from harness.report.paper import curves
 from harness.report.tables import ARROWS, Column, Item, Row, Table
 
@@ -50,19 +50,21 @@ def _text(value: Any) -> str:
 def seed_table(evidence: Evidence, run: Run) -> Table:
     """How the training of each task and seed went."""
     columns = [Column("Task"), Column("Seed", numeric=True), Column("Status")]
-    columns += [Column(label, numeric=True) for label in ("Steps", "Tokens", "Last loss, nats", "Parameters", "Time, s")]
+    columns += [
+        Column(label, numeric=True) for label in ("Steps", "Tokens", "Last loss, nats", "Parameters", "Time, s")
+    ]
     columns.append(Column("Commit"))
     rows = []
     for task in dict.fromkeys(evidence.tasks.values()):
         for seed in evidence.seeds:
             record = run.records.get((task, seed))
             head = (Item(task), Item(str(seed), seed))
-            if record is None:
+            if record is None or record["status"] == "missing":
                 gap = Item("not run", why="no record of this training")
                 rows.append(Row((*head, gap, *[gap] * 6), id=f"seed-{task}-{seed}"))
                 continue
             why = "" if record["status"] == DONE else trouble(record)
-            status = Item(record["status"] if not why else why)
+            status = Item(why or record["status"])
             done, steps = record.get("step"), record.get("steps")
             items = (
                 Item(count(done) if done == steps else f"{count(done)} of {count(steps)}", done),
@@ -97,7 +99,8 @@ def _measurement(evidence: Evidence, run: Run, cell: Cell) -> Row:
     metric, values, summary = evidence.metric(cell), run.values.get(cell, {}), run.summary(cell)
     gaps = evidence.missing(run, cell)
     places = decimals(value.value for value in values.values())
-    label = " ".join(p for p in (words(cell.metric), f"({unit(metric.unit)})" if unit(metric.unit) else "") if p)
+    told = told_unit(evidence, cell)
+    label = f"{words(cell.metric)} ({told})" if told else words(cell.metric)
     items = [
         Item(" ".join(part for part in (cell.task, at(evidence, cell)) if part), href=f"../suites/{cell.suite}.html"),
         Item(f"{label} {ARROWS.get(metric.better, '')}".rstrip()),
@@ -110,7 +113,9 @@ def _measurement(evidence: Evidence, run: Run, cell: Cell) -> Row:
     for seed in evidence.seeds:
         if seed in values:
             value = values[seed]
-            items.append(Item(show(value.value, places), value.value, href=f"#seed-{evidence.tasks[cell.suite]}-{seed}"))
+            items.append(
+                Item(show(value.value, places), value.value, href=f"#seed-{evidence.tasks[cell.suite]}-{seed}")
+            )
         else:
             items.append(Item(gaps[seed].partition(":")[0], why=gaps[seed]))
     n = sorted({value.n for value in values.values() if value.n is not None})

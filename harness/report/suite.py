@@ -10,7 +10,6 @@ from harness.report.evidence import Cell, Evidence, Run
 from harness.report.overview import run_item
 from harness.report.page import (
     Page,
-    best_of,
     column,
     legend,
     places_of,
@@ -20,13 +19,14 @@ from harness.report.page import (
     words,
 )
 from harness.report.tables import ARROWS, Column, Row, Table, tinted
+from harness.report.ties import SHARED_LETTERS, Ties
 
 MANY = 12  # charts of one page
 SHARE = "share"  # the unit of what lies between 0 and 1
 
 
 def pages(evidence: Evidence) -> Iterator[Page]:
-    runs = list(evidence.runs.values())
+    ties, runs = Ties(evidence), list(evidence.runs.values())
     for name in evidence.config.suites:
         cells = [cell for cell in evidence.cells if cell.suite == name]
         metrics = list(dict.fromkeys(cell.metric for cell in cells))
@@ -34,8 +34,10 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "name": name,
             "task": evidence.tasks[name],
             "text": (load_suite(name).__doc__ or "").strip(),
-            "metrics": [(words(key), evidence.metrics[name, key]) for key in metrics if (name, key) in evidence.metrics],
-            "tables": [heat_map(evidence, name, metric, runs) for metric in metrics],
+            "metrics": [
+                (words(key), evidence.metrics[name, key]) for key in metrics if (name, key) in evidence.metrics
+            ],
+            "tables": [heat_map(ties, name, metric, runs) for metric in metrics],
             "charts": pictures(evidence, name, runs),
             "legend": legend(evidence, runs),
             "train_length": evidence.train_length(name),
@@ -45,20 +47,20 @@ def pages(evidence: Evidence) -> Iterator[Page]:
         yield Page(f"suites/{name}.html", "suite.html.j2", f"Suite {name}", context, text, "suite")
 
 
-def heat_map(evidence: Evidence, suite: str, metric: str, runs: Sequence[Run]) -> Table:
-    """Runs against task and length; the tint goes from the worst mean of a column family to its best."""
+def heat_map(ties: Ties, suite: str, metric: str, runs: Sequence[Run]) -> Table:
+    """Runs against task and length; the tint goes from the worst mean of the table to its best."""
+    evidence = ties.evidence
     cells = [cell for cell in evidence.cells if (cell.suite, cell.metric) == (suite, metric)]
     better = evidence.metric(cells[0]).better
     sign = -1 if better == "lower" else 1
     means = [summary.mean for run in runs for cell in cells if (summary := run.summary(cell))]
     low, high = (min(means), max(means)) if means else (0.0, 0.0)
-    best = {cell: best_of(evidence, cell, runs) for cell in cells}
     places = {cell: places_of(evidence, cell, runs) for cell in cells}
     rows = []
     for run in runs:
         items = [run_item(run, "../")]
         for cell in cells:
-            item = score(evidence, run, cell, places[cell], "../", best=run.id in best[cell])
+            item = score(ties, run, cell, places[cell], "../")
             if item.value is not None and high > low:
                 place = (item.value - low) / (high - low)
                 item = tinted(item, place if sign > 0 else 1 - place)
@@ -66,9 +68,9 @@ def heat_map(evidence: Evidence, suite: str, metric: str, runs: Sequence[Run]) -
         rows.append(Row(tuple(items)))
     n = {value.n for run in runs for cell in cells for value in run.values.get(cell, {}).values() if value.n}
     items = f"; n = {min(n):,}" + (f" to {max(n):,}" if len(n) > 1 else "") + " a seed" if n else ""
-    caption = f"{words(metric)}: mean over seeds ± half of its 95 % interval{items}. Bold: best tie group of a column"
+    caption = f"{words(metric)}: mean over seeds ± half of its 95 % interval{items}. {SHARED_LETTERS}"
     columns = (Column("Mechanism"), *(column(evidence, cell) for cell in cells))
-    return Table(f"heat-{metric}", caption, columns, tuple(rows))
+    return Table(f"heat-{metric}", caption, columns, tuple(rows), style="dense")
 
 
 def pictures(evidence: Evidence, suite: str, runs: Sequence[Run], *, brief: bool = False) -> list[charts.Chart]:
@@ -112,7 +114,9 @@ def by_length(evidence: Evidence, runs: Sequence[Run], cells: dict[Cell, float])
     return _profile(evidence, runs, cells, f"{task}{words(cell.metric)} by {by}", f"{by}, tokens")
 
 
-def _profile(evidence: Evidence, runs: Sequence[Run], cells: dict[Cell, float], title: str, x: str) -> charts.Chart | None:
+def _profile(
+    evidence: Evidence, runs: Sequence[Run], cells: dict[Cell, float], title: str, x: str
+) -> charts.Chart | None:
     shown = points(runs, cells)
     if not shown:
         return None

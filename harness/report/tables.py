@@ -38,7 +38,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Item:
-    """One cell: what is shown, the number behind it, and where it leads. `why` is the reason for a missing value."""
+    """One cell: what is shown, the number behind it, and where it leads. `why` is the reason for a missing value.
+
+    Cells of a column that share one of their `letters` are not told apart.
+    """
 
     text: str
     value: float | None = None
@@ -48,6 +51,7 @@ class Item:
     why: str = ""
     best: bool = False
     heat: float | None = None
+    letters: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class Table:
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    style: str = ""  # dense: intervals stand below their means; sentences: its rows begin with long text
 
     @property
     def hidden(self) -> list[int]:
@@ -130,7 +135,7 @@ def to_latex(table: Table) -> str:
 def _plain(item: Item) -> str:
     if item.why:
         return f"— ({item.why})"
-    return " ".join(part for part in (item.text, item.pm, f"({item.note})" if item.note else "") if part)
+    return " ".join(part for part in (item.text, item.pm, item.letters, f"({item.note})" if item.note else "") if part)
 
 
 def _pipe(cells: Sequence[str]) -> str:

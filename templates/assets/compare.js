@@ -38,8 +38,11 @@
     var heads = ["Measurement", labels[x], labels[y], "A − B", "95 % interval", "Seeds", "In favour of"];
     var head = make("tr", {}, heads.map(function (text, k) { return make("th", { scope: "col", className: k > 0 && k < 6 ? "num" : "", textContent: text }); }));
     var caption = make("caption", { textContent: labels[x] + " (A) against " + labels[y] + " (B)" });
-    var table = make("table", { className: "compare" }, [caption, make("thead", {}, [head]), make("tbody", {}, rows)]);
-    out.replaceChildren(make("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": "Differences of two runs" }, [table]));
+    var table = make("table", { id: "cells" }, [caption, make("thead", {}, [head]), make("tbody", {}, rows)]);
+    var scroll = make("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": "Differences of two runs" }, [table]);
+    var box = make("div", { className: "tablebox" }, [scroll]);
+    out.replaceChildren(box);
+    attest.enhance(box);
   }
 
   function row(cell, xs, ys, x, y) {
@@ -49,10 +52,10 @@
     var places = decimals(Object.values(xs).concat(Object.values(ys)));
     var head = make("th", { scope: "row", textContent: cell[1] + unit + ({ higher: " ↑", lower: " ↓" }[better] || "") });
     var items = [value(xs, x, id, places), value(ys, y, id, places)];
-    if (!d.length) return make("tr", {}, [head].concat(items, [gap("no common seed"), gap("no common seed"), make("td", { className: "num", textContent: "0" }), gap("no common seed")]));
+    if (!d.length) return make("tr", {}, [head].concat(items, [gap("no common seed"), gap("no common seed"), num("0", 0), gap("no common seed")]));
     var m = mean(d), half = d.length > 1 ? t(d.length - 1) * Math.sqrt(d.reduce(function (s, v) { return s + (v - m) * (v - m); }, 0) / (d.length - 1) / d.length) : null;
-    var interval = half === null ? gap("one seed has no interval") : num(write(m - half, places, true) + " to " + write(m + half, places, true));
-    return make("tr", {}, [head].concat(items, [num(write(m, places, true)), interval, num(String(d.length)), favour(m, half, better)]));
+    var interval = half === null ? gap("one seed has no interval") : num(write(m - half, places, true) + " to " + write(m + half, places, true), m);
+    return make("tr", {}, [head].concat(items, [num(write(m, places, true), m), interval, num(String(d.length), d.length), favour(m, half, better)]));
   }
 
   function favour(m, half, better) {
@@ -63,15 +66,15 @@
   function value(values, run, id, places) {
     var all = Object.values(values);
     if (!all.length) return gap("not measured", run);
-    return make("td", { className: "num" }, [make("a", { href: "runs/" + run + ".html#" + id, textContent: write(mean(all), places) })]);
+    return make("td", { className: "num", "data-v": mean(all) }, [make("a", { href: "runs/" + run + ".html#" + id, textContent: write(mean(all), places) })]);
   }
 
   function gap(why, run) {
     var text = "— " + why;
-    return make("td", { className: "none" }, [run ? make("a", { href: "runs/" + run + ".html#seeds", textContent: text }) : text]);
+    return make("td", { className: "none", title: why }, [run ? make("a", { href: "runs/" + run + ".html#seeds", textContent: text }) : text]);
   }
 
-  function num(text) { return make("td", { className: "num", textContent: text }); }
+  function num(text, value) { return make("td", { className: "num", textContent: text, "data-v": value }); }
   function mean(values) { return values.reduce(function (s, v) { return s + v; }, 0) / values.length; }
   function t(df) { return data.t[Math.min(df, data.t.length) - 1]; }
 

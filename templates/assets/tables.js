@@ -3,7 +3,8 @@
   "use strict";
   var make = attest.make;
 
-  document.querySelectorAll("[data-tools]").forEach(function (box) { enhance(box, box.querySelector("table")); });
+  attest.enhance = function (box) { enhance(box, box.querySelector("table")); };
+  document.querySelectorAll("[data-tools]").forEach(attest.enhance);
 
   function enhance(box, table) {
     var body = table.tBodies[0];

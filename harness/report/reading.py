@@ -1,0 +1,139 @@
+"""Reading the results into one `Evidence`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from harness.config import Profile
+from harness.cost import REFERENCE
+from harness.errors import UserError
+from harness.files import read_json
+from harness.metrics import load_suite
+from harness.plan import Plan
+from harness.report.evidence import Cell, Evidence, Run, Value
+from harness.runs import run_ids
+from harness.spec import Paper
+
+
+def load(plan: Plan, results: Path) -> Evidence:
+    """Read `results`. Raises UserError that names the missing file and the step that makes it."""
+    records = _read(results / "runs.json", "harness.aggregate")
+    verdicts = _read(results / "verdicts.json", "harness.judge")
+    names = {slug: run_ids(paper, plan.profile) for slug, paper in plan.papers.items()}
+    runs = _runs(plan, names, records)
+    _fill(runs, results / "measurements.parquet")
+    suites = {suite: load_suite(suite) for suite in plan.config.suites}
+    return Evidence(
+        config=plan.config,
+        profile=plan.profile,
+        papers=plan.papers,
+        runs=runs,
+        names=names,
+        verdicts=_by_paper(plan.papers, verdicts),
+        cells=_cells(suites, plan.profile, runs.values()),
+        metrics={(suite, name): metric for suite, mod in suites.items() for name, metric in mod.METRICS.items()},
+        tasks=plan.tasks,
+        manifest=_optional(results / "data" / "manifest.json", {}),
+        proofs=_optional(results / "proofs.json", []),
+        results=results,
+    )
+
+
+def _read(path: Path, step: str) -> Any:
+    try:
+        return read_json(path)
+    except FileNotFoundError:
+        raise UserError(f"{path} is not there; make it with python -m {step}") from None
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}:{error.lineno}: not JSON ({error.msg}); make it again with python -m {step}") from None
+
+
+def _optional(path: Path, default: Any) -> Any:
+    return read_json(path) if path.exists() else default
+
+
+def _runs(plan: Plan, names: Mapping[str, Mapping[str, str]], records: Iterable[dict[str, Any]]) -> dict[str, Run]:
+    uses: dict[str, list[tuple[str, str]]] = {}
+    for slug, ids in names.items():
+        for name, id in ids.items():
+            uses.setdefault(id, []).append((slug, name))
+    labels, years = _labels(plan.runs), _years(plan.papers.values())
+    order = sorted(plan.runs.values(), key=lambda s: (s.impl != REFERENCE, years.get(s.impl, 9999), labels[s.id]))
+    runs = {s.id: Run(s.id, s.impl, s.args, s.recipe, labels[s.id], uses.get(s.id, [])) for s in order}
+    for record in records:
+        if record["run"] in runs:
+            runs[record["run"]].records[record["task"], record["seed"]] = record
+    return runs
+
+
+def _years(papers: Iterable[Paper]) -> dict[str, int]:
+    """The year of the earliest paper that has each mechanism."""
+    years: dict[str, int] = {}
+    for paper in papers:
+        for run in paper.runs.values():
+            years[run.impl] = min(paper.year, years.get(run.impl, paper.year))
+    return years
+
+
+def _labels(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The mechanism's name where it has one run; else with the arguments and rates that tell its runs apart."""
+    by_impl: dict[str, list[Any]] = {}
+    for run in settings.values():
+        by_impl.setdefault(run.impl, []).append(run)
+    labels: dict[str, str] = {}
+    for impl, group in by_impl.items():
+        flat = {
+            run.id: {**run.args, **{f"{t}.{k}": v for t, r in run.recipe.items() for k, v in r.items()}}
+            for run in group
+        }
+        keys = sorted({key for given in flat.values() for key in given})
+        telling = [key for key in keys if len({repr(given.get(key)) for given in flat.values()}) > 1]
+        for id, given in flat.items():
+            told = ", ".join(f"{key}={given[key]}" for key in telling if key in given)
+            labels[id] = impl if not told else f"{impl} ({told if len(told) <= 40 else id[-8:]})"
+    twice = {label for label in labels.values() if list(labels.values()).count(label) > 1}
+    return {id: f"{label} {id[-8:]}" if label in twice else label for id, label in labels.items()}
+
+
+def _fill(runs: Mapping[str, Run], path: Path) -> None:
+    if not path.exists():
+        raise UserError(f"{path} is not there; make it with python -m harness.aggregate")
+    table = pq.read_table(path)
+    for row in table.to_pylist():
+        run = runs.get(row["run"])
+        if run is None or row["value"] is None or not math.isfinite(row["value"]):
+            continue
+        length, n, stderr = (_finite(row[key]) for key in ("length", "n", "stderr"))
+        cell = Cell(row["suite"], row["task"], None if length is None else int(length), row["metric"])
+        value = Value(float(row["value"]), None if n is None else int(n), stderr)
+        run.values.setdefault(cell, {})[int(row["seed"])] = value
+
+
+def _finite(value: Any) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _cells(suites: Mapping[str, Any], profile: Profile, runs: Iterable[Run]) -> list[Cell]:
+    """What the suites plan to measure, then whatever else was measured."""
+    planned = [Cell(suite, *cell) for suite, module in suites.items() for cell in module.cells(profile)]
+    found = {cell for run in runs for cell in run.values if cell.suite in suites} - set(planned)
+    return list(dict.fromkeys([*planned, *sorted(found, key=lambda cell: (*cell.place, cell.metric))]))
+
+
+def _by_paper(papers: Mapping[str, Paper], verdicts: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found = {(verdict["paper"], verdict["claim"]): verdict for verdict in verdicts}
+    return {
+        slug: [found.get((slug, claim.id)) or _not_judged(slug, claim) for claim in paper.claims]
+        for slug, paper in papers.items()
+    }
+
+
+def _not_judged(slug: str, claim: Any) -> dict[str, Any]:
+    reason = "no verdict was recorded; run python -m harness.judge"
+    return {"paper": slug, "claim": claim.id, "kind": claim.kind, "verdict": "blocked", "reason": reason}

@@ -1,0 +1,73 @@
+"""Which runs lead a column, and which of them the seeds cannot tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from harness import stats
+from harness.rank import Ranked, rank
+from harness.report.evidence import DONE, Cell, Evidence, Run
+from harness.verdict import holm
+
+SHARED_LETTERS = "Runs of a column that share a letter are not told apart; bold: the leading group"
+MANY = 40  # runs beyond which each is compared with the leader alone, since pairs grow with the square
+
+
+def within_budget(run: Run) -> bool:
+    """Whether every trained model of the run kept the profile's budget."""
+    return all(record.get("within_budget", True) for record in run.records.values() if record["status"] == DONE)
+
+
+@dataclass(frozen=True)
+class Ties:
+    """The rankings of all runs, each made when it is first asked for."""
+
+    evidence: Evidence
+    known: dict[Cell, list[Ranked]] = field(default_factory=dict)
+
+    def ranking(self, cell: Cell) -> list[Ranked]:
+        """Runs from best to worst with letters; runs that share a letter are not told apart, `a` leads."""
+        if cell not in self.known:
+            self.known[cell] = self._rank(cell)
+        return self.known[cell]
+
+    def letters(self, cell: Cell) -> dict[str, str]:
+        """Letters by run id; empty where the metric has no better direction."""
+        return {ranked.run: ranked.letters for ranked in self.ranking(cell)}
+
+    def best(self, cell: Cell) -> set[str]:
+        """Ids of the runs in the leading tie group."""
+        return {run for run, letters in self.letters(cell).items() if "a" in letters}
+
+    def _rank(self, cell: Cell) -> list[Ranked]:
+        better, runs = self.evidence.metric(cell).better, self.evidence.runs
+        if better == "none":
+            return []
+        values = {id: {s: v.value for s, v in run.values.get(cell, {}).items()} for id, run in runs.items()}
+        found = [value for run in runs.values() for value in run.values.get(cell, {}).values()]
+        step = stats.resolution([v.value for v in found], [v.n or 0 for v in found])
+        excluded = {id: "outside budget" for id, run in runs.items() if not within_budget(run)}
+        wanted = len(self.evidence.seeds)
+        if len(runs) <= MANY:
+            return rank(values, wanted=wanted, better=better, step=step, excluded=excluded)
+        return _against_leader(values, wanted, better, step, excluded)
+
+
+def _against_leader(
+    values: Mapping[str, Mapping[int, float]], wanted: int, better: str, step: float, excluded: Mapping[str, str]
+) -> list[Ranked]:
+    """Like `rank`, but `a` for the leader and those not told apart from it, and no letter for the others."""
+    sign = -1 if better == "higher" else 1
+    means = {id: fmean(found.values()) for id, found in values.items() if len(found) > 1 and id not in excluded}
+    order = sorted(means, key=lambda id: (sign * means[id], id))
+    p_values: dict[str, float] = {}
+    for id in order[1:]:
+        seeds = sorted(values[id].keys() & values[order[0]].keys())
+        if len(seeds) > 1:
+            found = stats.difference([values[id][seed] - values[order[0]][seed] for seed in seeds], step)
+            p_values[id] = min(1.0, 2 * min(found.p_above(0.0), found.p_below(0.0)))
+    levels = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    apart = {id for id, level in levels.items() if level.adjusted <= stats.ALPHA}
+    return [Ranked(id, means[id], len(values[id]), wanted, "" if id in apart else "a") for id in order]
