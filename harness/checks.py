@@ -188,6 +188,26 @@ def last_write_wins(mixer: TokenMixer) -> Finding:
     return _is_zero(_distance(y_BHTV, v_BHTV), "largest difference between the value read and the value last written")
 
 
+def existence_is_a_soft_mask(mixer: TokenMixer) -> Finding:
+    """Existence of one and zero cuts a bidirectional sequence off; between them its gradient is nowhere zero."""
+    attend = getattr(sys.modules[type(mixer).__module__], "attend", None)
+    if attend is None or "existence" not in signature(attend).parameters:
+        raise ValueError(f"{type(mixer).__module__} has no probability of existence")
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(BATCH, 2, 8, 4, generator=generator, dtype=torch.float64) for _ in range(3))
+    cut_BS = torch.ones(BATCH, 8, dtype=torch.float64)
+    cut_BS[:, 5:] = 0
+    whole = attend(q, k, v, cut_BS, 0.5)
+    short = attend(q[:, :, :5], k[:, :, :5], v[:, :, :5], cut_BS[:, :5], 0.5)
+    error = max(_distance(whole[:, :, :5], short), float(whole[:, :, 5:].abs().max()))
+    with torch.enable_grad():
+        p_BS = torch.linspace(1, 0.2, 8, dtype=torch.float64).expand(BATCH, 8).clone().requires_grad_()
+        (slope_BS,) = torch.autograd.grad(attend(q, k, v, p_BS, 0.5).square().sum(), p_BS)
+    least = float(slope_BS.abs().min())
+    detail = f"largest difference from a sequence that ends there: {error:.2g}; least absolute slope: {least:.2g}"
+    return Finding(error <= TOLERANCE and bool(slope_BS.isfinite().all()) and least > 0, detail)
+
+
 def _is_check(name: str, value: Any) -> bool:
     public = isfunction(value) and value.__module__ == __name__ and not name.startswith("_") and name != "run"
     return public and value.__annotations__.get("return") == "Finding"

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import impls
+from harness import checks
 from impls import (
     affine_scaled,
     cog_attention,
@@ -303,11 +304,14 @@ def test_the_moving_average_of_affine_scaling_moves_in_training_only():
     x = torch.randn(2, 6, 8)
     mixer.eval()(x)
     assert (mixer.alpha_ma == 0).all()
-    before = mixer.train()(x)
+    mixer.train()(x)
     assert_close(mixer.alpha_ma, torch.full((2,), 0.25 * 0.5))  # alpha starts at 0.5
     assert not mixer.alpha_ma.requires_grad
+    torch.nn.init.normal_(mixer.gate.weight)
     mixer.alpha_ma.zero_()
-    assert_close(mixer(x[:, :3]), before[:, :3])  # a training step does not see its own average either
+    whole = mixer(x)
+    mixer.alpha_ma.zero_()
+    assert_close(mixer(x[:, :3]), whole[:, :3])  # a training step does not see its own average, made of later tokens
 
 
 def test_selective_attention_reduces_to_softmax_and_to_the_released_form(qkv):
@@ -459,6 +463,12 @@ def test_a_less_certain_later_token_gets_less_of_an_earlier_query(qkv):
     odds = unsure[:, :, 2, 7] / unsure[:, :, 2, 0] / (sure[:, :, 2, 7] / sure[:, :, 2, 0])
     assert_close(odds, torch.full_like(odds, 0.25))
     assert_close(unsure[:, :, 7], sure[:, :, 7])
+
+
+def test_the_check_of_soft_existence_holds_for_it_and_cannot_be_asked_of_others():
+    assert checks.run("existence_is_a_soft_mask", "zonkey", {}).holds
+    with pytest.raises(ValueError, match="no probability of existence"):
+        checks.run("existence_is_a_soft_mask", "softmax", {})
 
 
 # Jacobians of weights by scores
