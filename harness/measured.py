@@ -132,16 +132,13 @@ def _json(path: Path) -> Any:
 
 
 def _read_items(path: Path, found: Measurements) -> None:
-    """Keep the scores of every measured value, as views of one array."""
+    """Keep the scores of every measured value, as views of a batch's array."""
     from pyarrow import parquet
 
-    table = parquet.read_table(path).combine_chunks()
-    lists = table.column("items").chunk(0) if table.num_rows else None
-    names = table.drop_columns(["items"]).to_pylist()
-    if lists is None:
-        return
-    scores, ends = lists.values.to_numpy(), lists.offsets.to_numpy()
-    for row, start, stop in zip(names, ends[:-1], ends[1:], strict=True):
-        key = (row["run"], _place(row))
-        if row["seed"] in found.values.get(key, {}):
-            found.items.setdefault(key, {})[row["seed"]] = scores[start:stop]
+    for batch in parquet.ParquetFile(path).iter_batches(batch_size=1024):
+        lists = batch.column("items")
+        scores, ends = lists.values.to_numpy(zero_copy_only=False), lists.offsets.to_numpy()
+        for row, start, stop in zip(batch.drop_columns(["items"]).to_pylist(), ends[:-1], ends[1:], strict=True):
+            key = (row["run"], _place(row))
+            if row["seed"] in found.values.get(key, {}):
+                found.items.setdefault(key, {})[row["seed"]] = scores[start:stop]

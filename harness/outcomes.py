@@ -35,6 +35,13 @@ class Outcome:
     gaps: str = ""  # which seeds are missing and why, for the reader
     noise: float = 0.0
 
+    @cached_property
+    def p_values(self) -> tuple[float, float] | None:
+        """p-values of `the claim is true` and of `it is false`; None where there was nothing to test."""
+        if self.rule is None or self.improvement is None:
+            return None
+        return self.rule.holds(self.improvement), self.rule.fails(self.improvement)
+
 
 @dataclass(frozen=True)
 class Bench:

@@ -9,8 +9,8 @@ from harness import wording
 from harness.outcomes import Outcome
 from harness.power import Design
 from harness.spec import Paper
-from harness.stats import ALPHA, Difference
-from harness.verdict import Levels, Rule, Verdict, all_of, any_of, holm
+from harness.stats import ALPHA
+from harness.verdict import Levels, Verdict, all_of, any_of, holm
 
 EXACT = {"reproduced": (0.0, 1.0), "contradicted": (1.0, 0.0)}  # p-values of a check that is no test
 
@@ -94,9 +94,7 @@ def p_values(kind: str, outcomes: Sequence[Outcome]) -> Ps:
 
 
 def _p_values(outcome: Outcome) -> Ps:
-    if outcome.improvement is not None and outcome.rule is not None:
-        return Ps(outcome.rule.holds(outcome.improvement), outcome.rule.fails(outcome.improvement))
-    return Ps(*EXACT.get(outcome.settled or "", (None, None)))
+    return Ps(*(outcome.p_values or EXACT.get(outcome.settled or "", (None, None))))
 
 
 def _largest(values: list[float | None]) -> float | None:
@@ -133,7 +131,7 @@ def test_record(outcome: Outcome, family: Family) -> dict[str, Any]:
     if improvement is None or rule is None:
         reason = " ".join(filter(None, (outcome.reason, outcome.gaps)))
         return {**outcome.facts, "verdict": outcome.settled, "reason": reason}
-    pointed = _pointed(rule, improvement, family)
+    pointed = _pointed(outcome, family)
     noisy = pointed != "inconclusive" and not rule.beyond_noise(improvement, pointed, outcome.noise)
     verdict: Verdict = "inconclusive" if noisy else pointed
     contradicted = verdict == "contradicted"
@@ -164,11 +162,12 @@ def test_record(outcome: Outcome, family: Family) -> dict[str, Any]:
     }
 
 
-def _pointed(rule: Rule, improvement: Difference, family: Family) -> Verdict:
+def _pointed(outcome: Outcome, family: Family) -> Verdict:
     """The verdict that the p-values point to, whatever the noise floor."""
-    if rule.holds(improvement) <= family.holds.level:
+    holds, fails = outcome.p_values or (1.0, 1.0)
+    if holds <= family.holds.level:
         return "reproduced"
-    return "contradicted" if rule.fails(improvement) <= family.fails.level else "inconclusive"
+    return "contradicted" if fails <= family.fails.level else "inconclusive"
 
 
 def _turned(interval: tuple[float, float], sign: int) -> tuple[float, float]:

