@@ -82,16 +82,18 @@ class Design:
         return float(np.maximum(ndtr((high - improvement) / unit) - ndtr((low - improvement) / unit), 0.0).mean())
 
 
-def seeds_to_settle(rule: Rule, improvement: float, design: Design) -> int | None:
+def seeds_to_settle(rule: Rule, improvement: float, design: Design, level_against: float = ALPHA) -> int | None:
     """The least number of seeds that settles a claim with 80 % power if the observed improvement is the true one.
 
-    Settled means reproduced or contradicted, whichever the improvement points to. None when MAX_SEEDS are too few:
-    the improvement is too near the border, or the noise of items too large.
+    Settled means reproduced at the design's level or contradicted at `level_against`, whichever the improvement points
+    to. None when MAX_SEEDS are too few: the improvement is too near the border, or the noise of items too large.
     """
 
     def settled(seeds: int) -> bool:
-        planned = replace(design, seeds=seeds)
-        return max(planned.chance(rule, improvement, verdict) for verdict in ("reproduced", "contradicted")) >= POWER
+        for verdict, level in (("reproduced", design.level), ("contradicted", level_against)):
+            if replace(design, seeds=seeds, level=level).chance(rule, improvement, verdict) >= POWER:
+                return True
+        return False
 
     if not settled(MAX_SEEDS):
         return None

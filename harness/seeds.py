@@ -71,7 +71,7 @@ def _seeds(test: Record) -> int | None:
         return 2
     shape, sign = SHAPES[test["expect"]]
     design = Design(len(test["seeds"]), test["spread"], test["item_error"], test["level"])
-    found = seeds_to_settle(Rule(shape, test["margin"]), sign * test["difference"], design)
+    found = seeds_to_settle(Rule(shape, test["margin"]), sign * test["difference"], design, test["level_against"])
     return None if found is None else max(found, len(test["seeds"]) + 1)
 
 

@@ -35,6 +35,7 @@ BLANK = {  # a record before anything is known
             "p",
             "p_adjusted",
             "level",
+            "level_against",
             "detectable",
             "spread",
             "item_error",
@@ -135,10 +136,12 @@ def test_record(outcome: Outcome, family: Family) -> dict[str, Any]:
     noisy = pointed != "inconclusive" and not rule.beyond_noise(improvement, pointed, outcome.noise)
     verdict: Verdict = "inconclusive" if noisy else pointed
     contradicted = verdict == "contradicted"
-    p, levels = _p_values(outcome)[contradicted], (family.fails if contradicted else family.holds)
+    p_values = outcome.p_values or (1.0, 1.0)
+    levels = family.fails if contradicted else family.holds
     design = Design(improvement.n, improvement.spread, improvement.item_error, family.holds.level)
     detectable = design.detectable(rule)
-    reason = wording.reason(outcome, verdict, wording.Test(p or 0.0, levels.level, family.size, noisy, detectable))
+    reached = (family.holds.level, family.fails.level)
+    reason = wording.reason(outcome, verdict, wording.Test(p_values, reached, family.size, noisy, detectable))
     confidence = 1 - levels.level * (1 if contradicted else 2)
     low, high = _turned(improvement.interval(), outcome.sign)
     decided_low, decided_high = _turned(improvement.interval(confidence), outcome.sign)
@@ -152,9 +155,10 @@ def test_record(outcome: Outcome, family: Family) -> dict[str, Any]:
         "confidence": confidence,
         "decided_low": decided_low,
         "decided_high": decided_high,
-        "p": p,
+        "p": p_values[contradicted],
         "p_adjusted": levels.adjusted,
         "level": family.holds.level,
+        "level_against": family.fails.level,
         "detectable": detectable,
         "spread": improvement.spread,
         "item_error": improvement.item_error,

@@ -14,7 +14,7 @@ SIDES = {1: ("above", "lower"), -1: ("below", "higher")}  # by sign: where it sh
 
 def number(value: float) -> str:
     """Three significant digits with a real minus sign."""
-    return f"{value:.3g}".replace("-", "−")
+    return f"{value + 0.0:.3g}".replace("-", "−")  # no −0
 
 
 def percent(share: float) -> str:
@@ -23,11 +23,11 @@ def percent(share: float) -> str:
 
 
 class Test(NamedTuple):
-    """How a test went: its p-value, what that had to reach among `family` tested claims, and what stood in the way."""
+    """How a test went: its p-values for and against the claim, what they had to reach, and what stood in the way."""
 
-    p: float
-    level: float
-    family: int
+    p: tuple[float, float]
+    levels: tuple[float, float]
+    family: int  # claims of the paper that were tested
     noisy: bool
     detectable: float | None
 
@@ -40,7 +40,7 @@ def reason(outcome: Outcome, verdict: Verdict, test: Test) -> str:
     if verdict == "inconclusive":
         open_ = _open(outcome, outcome.rule, outcome.improvement, test)
         return f"{said} {open_}; {_detectable(outcome.rule, outcome.improvement.n, test.detectable)}."
-    return f"{said} {_decided(outcome.rule, outcome.sign, verdict, test.level)}."
+    return f"{said} {_decided(outcome.rule, outcome.sign, verdict, test.levels[0])}."
 
 
 def _measure(outcome: Outcome, improvement: Difference) -> str:
@@ -77,9 +77,10 @@ def _open(outcome: Outcome, rule: Rule, improvement: Difference, test: Test) -> 
     m = number(rule.margin)
     if test.noisy:
         return f"is not clear of the noise floor of {number(outcome.noise)}, what another order of the data can change"
-    if test.level < test.p <= ALPHA:
-        many = f"the {test.family} claims tested in this paper"
-        return f"would pass alone, but not among {many} (Holm: p {number(test.p)} > {number(test.level)})"
+    for p, level, how in zip(test.p, test.levels, ("pass", "be contradicted"), strict=True):
+        if level < p <= ALPHA:
+            many = f"the {test.family} claims tested in this paper"
+            return f"would {how} alone, but not among {many} (Holm: p {number(p)} > {number(level)})"
     if rule.shape == "within":
         return f"does not stay within ±{m}"
     border = -rule.margin if rule.shape == "not_below" else rule.margin

@@ -65,6 +65,16 @@ def test_one_seed_needs_a_second():
     assert (need.have, need.seeds) == (1, 2)
 
 
+def test_levels_after_correction_are_planned_with():
+    found = table(run__toy__score=VAGUE, base__toy__score=NEAR, run__toy__error=[1, 5, 9], base__toy__error=[4, 5, 5.5])
+    alone = records(found, claim())
+    many = records(found, claim(), *(claim(id=f"other-{k}", metric="s/toy/error") for k in range(6)))
+    few, more = (next(need.seeds for need in seeds.needs(made.values(), TRAININGS)) for made in (alone, many))
+    assert few is not None
+    assert more is not None
+    assert few < more
+
+
 def test_a_difference_on_its_border_is_not_settled_by_seeds():
     (need,) = seeds.needs([judged([0.603, 0.611, 0.605], NEAR, margin=0.1)], TRAININGS)
     assert (need.seeds, need.minutes) == (None, None)

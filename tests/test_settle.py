@@ -87,6 +87,9 @@ def test_holm_counts_all_tested_claims_of_a_paper():
     assert made["weak"]["verdict"] == "inconclusive"
     assert made["weak"]["p"] <= 0.05 < made["weak"]["p_adjusted"]
     assert "would pass alone, but not among the 4 claims" in made["weak"]["reason"]
+    made = records(found, {**weak, "expect": "lower"}, *(claim(id=f"other-{k}") for k in range(3)))
+    assert made["weak"]["verdict"] == "inconclusive"
+    assert "would be contradicted alone, but not among the 4 claims" in made["weak"]["reason"]
     made = records(found, weak, *(claim("untested", f"left-{k}", reason="r") for k in range(9)))
     assert made["weak"]["verdict"] == "reproduced", "claims that are not tested cost nothing"
 
