@@ -128,6 +128,13 @@ def test_the_profile_of_these_tests_is_valid() -> None:
     assert profile_faults(PROFILE) == []
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -float("inf")])
+def test_a_number_is_finite_wherever_it_comes_from(value: float) -> None:
+    doc = yamlio.Document("python", {"lr": value})
+    assert closed.check(config.Overrides, doc.value, doc) is None
+    assert doc.faults() == [f"python: lr should be a finite number, got {value}"]
+
+
 def test_a_profile_without_a_task_says_so() -> None:
     doc = yamlio.parse(b"tasks: {}\n", "p.yaml")
     assert closed.check(config.profile_model(), doc.value, doc) is not None
