@@ -15,7 +15,8 @@ help: ## show this list
 $(INSTALLED): requirements.txt
 	@test -x $(BIN)/python || { test -n "$(PYTHON)" || { echo "Attest needs Python 3.11 or newer on the PATH."; exit 1; }; \
 	  $(PYTHON) -m venv .venv; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	@echo "installing requirements.txt into .venv, once"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
 	@touch $@
 
 site: $(INSTALLED) ## train, evaluate, judge, render: the profile of config/config.yaml

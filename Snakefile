@@ -11,7 +11,7 @@ from snakemake.utils import min_version
 
 from harness import dependencies, lock
 from harness.errors import UserError
-from harness.plan import MANIFEST, Plan
+from harness.plan import Plan
 
 min_version("9.0")
 
@@ -25,6 +25,7 @@ shell.prefix(f"set -euo pipefail; PATH={shlex.quote(os.path.dirname(sys.executab
 
 
 wildcard_constraints:
+    corpus=PLAN.profile.data.folder.name,
     run="|".join(PLAN.runs),
     task="|".join(PLAN.profile.tasks),
     suite="|".join(PLAN.config.suites),

@@ -6,6 +6,7 @@ class of `harness/suites/<suite>.py`; both are found by file name.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from harness.tasks import TrainSettings
 
 CONFIG = Path("config/config.yaml")
 PROFILES = Path("config/profiles")
+DATA = Path("results/data")
 
 
 def _device(text: str) -> str:
@@ -59,6 +61,11 @@ class Data(Closed):
     tokenizer: Literal["bpe", "bytes"] = "bpe"
     vocab: Annotated[int, Field(ge=256, le=2**20)] = 4096
     seed: Seed = 0  # of the split
+
+    @property
+    def folder(self) -> Path:
+        """Where this corpus lies once it is made; other settings, another folder."""
+        return DATA / hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:8]
 
     @model_validator(mode="after")
     def _hub_is_named(self) -> Data:

@@ -1,10 +1,11 @@
 """The corpus: articles split into train, valid and test, as token ids with a manifest of where they are from.
 
-    results/data/manifest.json     sources with licence and sha256, sizes of the splits, sha256 of every file below
-    results/data/tokenizer.json    byte-level BPE, trained on the training articles alone
-    results/data/{train,valid,test}.npy     <end> article <end> article … <end>
-    results/data/token_bytes.npy   bytes of text that each token spells, so that bits per byte are exact; <end> has none
+    manifest.json     sources with licence and sha256, sizes of the splits, sha256 of every file below
+    tokenizer.json    byte-level BPE, trained on the training articles alone
+    {train,valid,test}.npy     <end> article <end> article … <end>
+    token_bytes.npy   bytes of text that each token spells, so that bits per byte are exact; <end> has none
 
+They lie in a folder of results/data that is named by the settings (`harness.config.Data.folder`).
 Which split an article is in is drawn by the seed and the title that leads its group of near-duplicates
 (`harness.duplicates`): no article, and no near-copy of one, is in two splits.
 """
@@ -31,7 +32,6 @@ from harness.sources import Article
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-DATA = Path("results/data")
 SPLITS = ("train", "valid", "test")
 END = "<|endoftext|>"
 END_ID = 0
@@ -42,7 +42,7 @@ ALPHABET = 256  # a byte-level tokenizer begins with END and one token a byte
 class Corpus:
     """The files of one folder, each checked against the manifest before it is used."""
 
-    def __init__(self, folder: Path = DATA):
+    def __init__(self, folder: Path):
         self.folder = folder
         if not (folder / "manifest.json").is_file():
             raise UserError(f"{folder}/manifest.json is missing; {REMAKE}")
@@ -65,10 +65,12 @@ class Corpus:
         return np.load(self.file(f"{split}.npy"))
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer; what it encodes holds no <end>."""
+        """The tokenizer; what it encodes holds no <end>, not even where the text spells it."""
         from tokenizers import Tokenizer
 
-        return Tokenizer.from_file(str(self.file("tokenizer.json")))
+        tokenizer = Tokenizer.from_file(str(self.file("tokenizer.json")))
+        tokenizer.encode_special_tokens = True
+        return tokenizer
 
 
 def split(articles: list[Article], settings: Data) -> dict[str, list[Article]]:
@@ -115,6 +117,7 @@ def train_tokenizer(texts: Iterable[str], settings: Data) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.encode_special_tokens = True  # a text that spells <end> is text
     return tokenizer
 
 
@@ -175,14 +178,15 @@ def _npy(array: np.ndarray) -> bytes:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.data", description="Make the corpus of a profile.")
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
-    parser.add_argument("--out", type=Path, default=DATA, help="folder to write (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help="folder to write, instead of the one that the settings name")
     given = parser.parse_args()
     start = time.perf_counter()
 
     def say(line: str) -> None:
         print(f"[{time.perf_counter() - start:6.1f} s] {line}", file=sys.stderr, flush=True)
 
-    make(load_profile(given.profile).data, given.out, say)
+    settings = load_profile(given.profile).data
+    make(settings, given.out or settings.folder, say)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from harness.runs import RunSettings, canonical, resolve
 from harness.spec import Paper, load_papers
 
 CORPUS = {"lm"}  # tasks that read the corpus
-MANIFEST = "results/data/manifest.json"
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,13 @@ class Plan:
         """The module of a run's mechanism."""
         return f"impls.{self.runs[run].impl}"
 
+    def manifest(self) -> str:
+        """The file that stands for the corpus of the profile."""
+        return str(self.profile.data.folder / "manifest.json")
+
     def data(self, task: str) -> list[str]:
         """What a task reads besides its settings."""
-        return [MANIFEST] if task in CORPUS else []
+        return [self.manifest()] if task in CORPUS else []
 
     def arguments(self) -> str:
         """What a report step is told on its command line, so that it sees this configuration, overrides and all."""

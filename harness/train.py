@@ -24,7 +24,6 @@ from typing import Any
 
 from harness import lock, provenance, tasks
 from harness.config import load_profile
-from harness.data import DATA
 from harness.errors import UserError, leave, suggest
 from harness.files import write_atomic, write_json
 from harness.progress import Progress
@@ -71,7 +70,7 @@ def train(job: Job, device: str, say: Callable[[str], None]) -> dict[str, Any]:
     from harness.fit import Diverged, be_deterministic
 
     be_deterministic(device)
-    task = tasks.load(job.task).Task(job.settings, job.seed, DATA)
+    task = tasks.load(job.task).Task(job.settings, job.seed, job.run.data.folder)
     record = _record(job, task, device)
     fit = None
     try:

@@ -99,7 +99,7 @@ def make(plan: Plan, results: Path, *, gaps: bool = True) -> None:
         rows = [row for k, row in enumerate(rows) if k % 97 != 5]
     results.mkdir(parents=True, exist_ok=True)
     aggregate.write(rows, trainings, results)
-    write_json(results / "data" / "manifest.json", MANIFEST)
+    write_json(results / "data" / plan.profile.data.folder.name / "manifest.json", MANIFEST)
     found = read(results / "measurements.csv", results / "runs.json", results / "items.parquet")
     bench = Bench(plan.profile, plan.config.seeds, plan.config.suites, found)
     write_json(results / "verdicts.json", judge(plan.papers, plan.runs, bench))

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from harness import evaluate, scoring
+from harness.config import Data
 from harness.errors import UserError
 from harness.evaluate import is_number, undisturbed
 from harness.files import sha256_file, write_json
@@ -35,7 +36,7 @@ SUITES = {
     "loss": loss.Settings(tokens=256, multiples=(1, 2)),
     "recall": recall.Settings(examples=8, kinds=("mqar-4", "needle-1"), multiples=(1, 4)),
 }
-PROFILE = SimpleNamespace(name="tiny", task=SETTINGS.__getitem__, suite=SUITES.__getitem__)
+PROFILE = SimpleNamespace(name="tiny", data=Data(), task=SETTINGS.__getitem__, suite=SUITES.__getitem__)
 VOCAB = {"lm": 50, "recall": recall_task.VOCAB}
 
 
@@ -67,8 +68,8 @@ def trained(tmp_path, monkeypatch):
         write_json(folder / "run.json", record | {"settings": SETTINGS[task].model_dump(mode="json")})
         model = build(Shape(**shape), seed=3)
         save_file(model.state_dict(), folder / "model.safetensors")
-    data = tmp_path / "results" / "data"
-    data.mkdir()
+    data = tmp_path / PROFILE.data.folder
+    data.mkdir(parents=True)
     np.save(data / "test.npy", np.random.default_rng(0).integers(0, 50, 300).astype(np.uint16))
     np.save(data / "token_bytes.npy", np.arange(50, dtype=np.uint16))
     names = ("test.npy", "token_bytes.npy")
@@ -131,7 +132,7 @@ def test_a_random_model_costs_about_what_a_uniform_one_does(trained, monkeypatch
     run_main(monkeypatch, "loss")
     rows = {(row["task"], row["length"], row["metric"]): row for row in read(trained, "loss", "lm")["rows"]}
     assert rows["test", 32, "nats"]["value"] == pytest.approx(math.log(50), rel=0.02)
-    text = np.load("results/data/test.npy")[1:257]
+    text = np.load(PROFILE.data.folder / "test.npy")[1:257]
     share = 256 * rows["test", 32, "nats"]["value"] / math.log(2) / text.sum()  # token i spells i bytes here
     assert rows["test", 32, "bits_per_byte"]["value"] == pytest.approx(share, rel=1e-9)
     assert rows["test", 32, "bits_per_byte"]["unit"] == "bits/byte"

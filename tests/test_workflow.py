@@ -208,6 +208,14 @@ def test_a_new_paper_runs_only_what_is_new(built: Project):
     assert built.would_run() == {}
 
 
+def test_another_profile_with_equal_training_only_reports(built: Project):
+    built.write("config/profiles/twin.yaml", TINY)
+    try:
+        assert built.would_run("--config", "profile=twin") == REPORT
+    finally:
+        (built.folder / "config/profiles/twin.yaml").unlink()
+
+
 def test_another_seed_trains_that_seed(built: Project):
     assert built.would_run("--config", "seeds=[0,1]") == EVERYTHING
 

@@ -39,7 +39,7 @@ def load(plan: Plan, results: Path) -> Evidence:
         cells=_cells(suites, plan.profile, runs.values()),
         metrics={(suite, name): metric for suite, mod in suites.items() for name, metric in mod.METRICS.items()},
         tasks=plan.tasks,
-        manifest=_optional(results / "data" / "manifest.json", {}),
+        manifest=_optional(results / "data" / plan.profile.data.folder.name / "manifest.json", {}),
         proofs=_optional(results / "proofs.json", []),
         results=results,
     )

@@ -57,7 +57,7 @@ def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any
     """Rows of every cell. Raises UserError when the test text is shorter than the longest window."""
     from harness.data import Corpus
 
-    corpus = Corpus()
+    corpus = Corpus(profile.data.folder)
     yield from measure(model, corpus.tokens("test"), corpus.token_bytes_V, settings, profile.suite("loss"), device)
 
 

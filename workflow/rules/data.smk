@@ -2,21 +2,23 @@ rule corpus:
     input:
         dependencies.whole("harness.data"),
     output:
-        MANIFEST,
-        expand("results/data/{name}", name=["tokenizer.json", "token_bytes.npy", "train.npy", "valid.npy", "test.npy"]),
+        "results/data/{corpus}/manifest.json",
+        "results/data/{corpus}/tokenizer.json",
+        "results/data/{corpus}/token_bytes.npy",
+        "results/data/{corpus}/train.npy",
+        "results/data/{corpus}/valid.npy",
+        "results/data/{corpus}/test.npy",
     log:
-        "results/log/corpus.log",
+        "results/log/corpus/{corpus}.log",
     benchmark:
-        "results/benchmark/corpus.tsv"
+        "results/benchmark/corpus/{corpus}.tsv"
     priority: 1  # the longest jobs wait for it
     threads: 1
     resources:
         mem_mb=2000,
+        profile=PLAN.config.profile,  # no param: its name alone changes no result
         runtime=60,
-    params:
-        profile=PLAN.config.profile,
-        settings=PLAN.profile.data.model_dump(mode="json"),
     message:
-        "corpus of {params.profile} ({log})"
+        "corpus of {resources.profile} ({log})"
     shell:
-        "python -m harness.data --profile {params.profile} --out results/data > {log} 2>&1"
+        "python -m harness.data --profile {resources.profile} > {log} 2>&1"

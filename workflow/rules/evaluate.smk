@@ -16,13 +16,13 @@ rule evaluate:
     resources:
         **PLAN.gpu(),
         mem_mb=2000,
+        profile=PLAN.config.profile,  # no param: its name alone changes no result
         runtime=120,
     params:
-        profile=PLAN.config.profile,
         device=PLAN.config.device,
         settings=lambda wc: PLAN.profile.suite(wc.suite).model_dump(mode="json"),
     message:
         "evaluate {wildcards.run} with {wildcards.suite}, seed {wildcards.seed} ({log})"
     shell:
         "python -m harness.evaluate {wildcards.run} --suite {wildcards.suite} --seed {wildcards.seed}"
-        " --profile {params.profile} --device {params.device} > {log} 2>&1"
+        " --profile {resources.profile} --device {params.device} > {log} 2>&1"

@@ -41,7 +41,7 @@ rule site:
     input:
         code=dependencies.whole("harness.site"),
         templates=PLAN.templates(),
-        manifest=MANIFEST,
+        manifest=PLAN.manifest(),
         tables=rules.aggregate.output.tables,
         runs=rules.aggregate.output.runs,
         verdicts=rules.judge.output,

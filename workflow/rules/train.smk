@@ -15,12 +15,12 @@ rule train:
     resources:
         **PLAN.gpu(),
         mem_mb=2000,
+        profile=PLAN.config.profile,  # no param: its name alone changes no result
         runtime=240,
     params:
-        profile=PLAN.config.profile,
         device=PLAN.config.device,
     message:
         "train {wildcards.run} on {wildcards.task}, seed {wildcards.seed} ({log})"
     shell:
         "python -m harness.train {wildcards.run} --task {wildcards.task} --seed {wildcards.seed}"
-        " --profile {params.profile} --device {params.device} > {log} 2>&1"
+        " --profile {resources.profile} --device {params.device} > {log} 2>&1"
