@@ -26,9 +26,9 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 ALPHA = 0.05
-RESAMPLES = 2000
+RESAMPLES = 4000
 BOOTSTRAP_SEED = 20080808
-MAX_ITEMS = 4000  # more are averaged in groups of neighbours first
+MAX_ITEMS = 2000  # more are averaged in groups of neighbours first
 TAIL = 0.005  # below it too few resamples are left: the distance grows as it does under a normal law
 SMALLEST = 1e-15  # p-values end here
 SINGLE = 1e-6  # relative resolution of a number that was computed in single precision
@@ -170,5 +170,7 @@ def _common_share(d_SI: Array) -> float:
 def _resampling(items: int) -> Array:
     """W_RI: row r holds how often each item was drawn in resample r, over the number of items."""
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    drawn_RI = rng.integers(items, size=(RESAMPLES, items))
-    return np.stack([np.bincount(drawn_I, minlength=items) / items for drawn_I in drawn_RI])
+    W_RI = np.empty((RESAMPLES, items))
+    for row_I in W_RI:
+        row_I[:] = np.bincount(rng.integers(items, size=items), minlength=items) / items
+    return W_RI

@@ -85,6 +85,15 @@ def test_item_interval_is_the_bca_interval_of_scipy():
     assert found.error == pytest.approx(d_SI[0].std(ddof=1) / np.sqrt(200))
 
 
+def test_a_short_skewed_sample_is_corrected_for_bias_and_skew_as_in_scipy():
+    rng = np.random.default_rng(3)
+    d_SI = np.repeat(rng.exponential(size=(1, 25)), 2, axis=0)
+    found, mean = stats.item_noise(d_SI), d_SI.mean()
+    wanted = scipy_stats.bootstrap((d_SI[0],), np.mean, n_resamples=50_000, method="BCa", rng=1).confidence_interval
+    assert mean - found.reach(0.025, -1) == pytest.approx(wanted.low, abs=0.12 * found.error)
+    assert mean + found.reach(0.025, 1) == pytest.approx(wanted.high, abs=0.12 * found.error)
+
+
 def test_p_value_is_the_level_whose_bound_touches_the_border():
     d_SI = crossed(np.random.default_rng(2), of_seeds=0.05, of_items=0.6) + 0.2
     found = stats.difference(d_SI.mean(axis=1), items=d_SI)
