@@ -110,6 +110,9 @@ def test_reach_never_shrinks_with_confidence():
     for side in (-1, 1):
         reach = [found.reach(alpha, side) for alpha in np.geomspace(1e-9, 0.5, 80)]
         assert all(a >= b for a, b in pairwise(reach))
+        assert found.items is not None
+        near, far = (found.items.reach(alpha, side) for alpha in (stats.TAIL, 1e-9))
+        assert far / near == pytest.approx(scipy_stats.norm.isf(1e-9) / scipy_stats.norm.isf(stats.TAIL)), "normal tails"
 
 
 def test_many_items_are_grouped_without_changing_the_error():
