@@ -21,6 +21,7 @@ Point = tuple[str, int, float, float]  # series, seed, x, y
 SVG = re.compile(r'<svg[^>]*viewBox="([^"]*)"[^>]*>(.*)</svg>\s*', re.DOTALL)
 PLACE = re.compile(r' (?:d|transform|x2|y2)="[^"]*"')
 LONG = re.compile(r"\d+\.\d{3,}")
+ROLE = re.compile(r' (?:role|aria-\w+)="[^"]*"')
 ID = re.compile(r'((?:id=|href=)"#?|url\(#)([A-Za-z_][\w-]*)')
 
 
@@ -55,6 +56,7 @@ def _svg(spec: str) -> tuple[str, str]:
     if match is None:
         raise RuntimeError("the renderer returned no SVG")
     view_box, body = match.groups()
+    body = ROLE.sub("", body)  # the picture has one text alternative, not one for every mark
     return view_box, PLACE.sub(lambda place: LONG.sub(lambda number: f"{float(number[0]):.4g}", place[0]), body)
 
 

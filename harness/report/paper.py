@@ -18,6 +18,7 @@ from harness.report.ties import within_budget
 
 STRIP = 260  # width of the picture of one claim, in CSS pixels
 EDGE = 8
+LABEL = 56  # room for the number at an end
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,8 @@ def strip(
         bar=(x(low), x(high)),
         mean=x(mean),
         dots=[x(dot) for dot in dots],
-        low=show(left, places, sign=True),
-        high=show(right, places, sign=True),
+        low=show(left, places, sign=True) if x(0) > LABEL else "",
+        high=show(right, places, sign=True) if x(0) < STRIP - LABEL else "",
     )
 
 

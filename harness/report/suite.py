@@ -110,8 +110,9 @@ def by_number(evidence: Evidence, runs: Sequence[Run], family: str, cells: dict[
 def by_length(evidence: Evidence, runs: Sequence[Run], cells: dict[Cell, float]) -> charts.Chart | None:
     cell = next(iter(cells))
     by = "position" if cell.task == "position" else "length"
-    task = "" if cell.task == by else f"{cell.task}: "
-    return _profile(evidence, runs, cells, f"{task}{words(cell.metric)} by {by}", f"{by}, tokens")
+    name = words(cell.metric)
+    title = f"{name[0].upper()}{name[1:]} by {by}" if cell.task == by else f"{cell.task}: {name} by {by}"
+    return _profile(evidence, runs, cells, title, f"{by}, tokens")
 
 
 def _profile(
@@ -126,7 +127,7 @@ def _profile(
     tokens = x.endswith("tokens")
     return charts.profile(
         f"{cell.suite}-{cell.task}-{cell.metric}".replace("_", "-") + ("" if tokens else "-family"),
-        title[0].upper() + title[1:],
+        title,
         shown,
         evidence.styles,
         x=x,

@@ -105,6 +105,15 @@ var attest = (function () {
     });
   }
 
+  /** Say that a table is one: on narrow screens the style lays its rows out as cards, which hides that from readers. */
+  function roles() {
+    var names = { TABLE: "table", THEAD: "rowgroup", TBODY: "rowgroup", TR: "row", TD: "cell" };
+    document.querySelectorAll("table.claims, table.claims > * , table.claims > * > tr, table.claims > * > tr > *").forEach(function (part) {
+      var role = part.tagName === "TH" ? part.scope === "col" ? "columnheader" : "rowheader" : names[part.tagName];
+      if (role) part.setAttribute("role", role);
+    });
+  }
+
   /** Open what a link points into, such as a closed `details`. */
   function reveal() {
     var text = decodeURIComponent(location.hash.slice(1));
@@ -116,6 +125,7 @@ var attest = (function () {
 
   theme();
   copyButtons();
+  roles();
   window.addEventListener("hashchange", reveal);
   window.addEventListener("load", reveal);
 

@@ -41,6 +41,9 @@
     var still = plot.querySelector("svg");
     window.vegaEmbed(place, JSON.parse(spec(figure)), { actions: false, renderer: "svg", mode: "vega-lite", tooltip: { theme: "attest" } }).then(function (done) {
       var svg = place.querySelector("svg");
+      svg.querySelectorAll("[role], [aria-roledescription]").forEach(function (mark) {
+        ["role", "aria-roledescription", "aria-label", "aria-hidden"].forEach(function (name) { mark.removeAttribute(name); });
+      });
       ["role", "aria-labelledby"].forEach(function (name) { svg.setAttribute(name, still.getAttribute(name)); });
       ["width", "height", "aria-roledescription", "aria-label"].forEach(function (name) { svg.removeAttribute(name); });
       still.replaceWith(place);

@@ -23,7 +23,7 @@
       button.addEventListener("click", function () {
         var now = attest.get(table.id + ".sort"), up = String(place), down = "-" + place;
         var turns = highFirst(place) ? [down, up, null] : [up, down, null];  // the best first, then the other way, then as it was
-        change("sort", turns[turns.includes(now) ? turns.indexOf(now) + 1 : 0]);
+        change("sort", turns[(turns.indexOf(now) + 1) % turns.length]);
       });
     });
 
