@@ -17,9 +17,13 @@ def head_dim(d_model: int, heads: int) -> int:
 
 
 def linear(d_in: int, d_out: int, *, bias: bool = False) -> nn.Linear:
-    """A projection with weights N(0, 0.02) and zero bias, the start of openai/gpt-2, src/model.py: conv1d."""
+    """A projection with zero bias and weights N(0, 1/(3 d_in)), the variance of torch's own start.
+
+    At width 768 the deviation is 0.021, GPT-2's 0.02 (openai/gpt-2, src/model.py: conv1d); it grows as widths shrink,
+    without which models of width 64 learn recall several times more slowly.
+    """
     layer = nn.Linear(d_in, d_out, bias=bias)
-    nn.init.normal_(layer.weight, std=0.02)
+    nn.init.normal_(layer.weight, std=(3 * d_in) ** -0.5)
     if bias:
         nn.init.zeros_(layer.bias)
     return layer
