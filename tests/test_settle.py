@@ -92,6 +92,8 @@ def test_holm_counts_all_tested_claims_of_a_paper():
     assert "would be contradicted alone, but not among the 4 claims" in made["weak"]["reason"]
     made = records(found, weak, *(claim("untested", f"left-{k}", reason="r") for k in range(9)))
     assert made["weak"]["verdict"] == "reproduced", "claims that are not tested cost nothing"
+    made = records(found, weak, claim("all_of", "half", parts=[CLEAR, ABSENT]))
+    assert made["weak"]["verdict"] == "reproduced", "nor do those that can only be contradicted"
 
 
 @pytest.mark.parametrize(

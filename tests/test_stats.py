@@ -112,7 +112,8 @@ def test_reach_never_shrinks_with_confidence():
         assert all(a >= b for a, b in pairwise(reach))
         assert found.items is not None
         near, far = (found.items.reach(alpha, side) for alpha in (stats.TAIL, 1e-9))
-        assert far / near == pytest.approx(scipy_stats.norm.isf(1e-9) / scipy_stats.norm.isf(stats.TAIL)), "normal tails"
+        normal = scipy_stats.norm.isf(1e-9) / scipy_stats.norm.isf(stats.TAIL)
+        assert far / near == pytest.approx(normal), "where resamples are too few, the tail is that of a normal law"
 
 
 def test_many_items_are_grouped_without_changing_the_error():
