@@ -21,21 +21,7 @@ from torch import Tensor
 
 from impls import ops
 from impls.base import RecurrentMixer
-
-
-def phi(x: Tensor) -> Tensor:
-    """elu(x) + 1, without the cancellation of (exp(x) - 1) + 1 for x far below 0."""
-    return x.clamp(max=0).exp() + x.relu()
-
-
-def with_one(v: Tensor) -> Tensor:
-    """v with a last column of ones."""
-    return torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
-
-
-def divide(y: Tensor, eps: float) -> Tensor:
-    """What was read of the values, over what was read of the ones."""
-    return y[..., :-1] / (y[..., -1:] + eps)
+from impls.parts import divide, phi, with_one
 
 
 def weights(q: Tensor, k: Tensor, scale: float, eps: float) -> Tensor:

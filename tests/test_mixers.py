@@ -17,7 +17,7 @@ from tests.configs import config_is_closed_and_alive
 
 CASES = [case for cases in cases_by_impl().values() for case in cases]
 FOLDER = Path(impls.__file__).parent
-MAY_IMPORT = ("torch", "impls.ops", "impls.base", "impls.kernels", "entmax")
+MAY_IMPORT = ("torch", "impls.ops", "impls.base", "impls.parts", "impls.kernels", "entmax")
 MODULE_LINES = 200
 
 pytestmark = pytest.mark.usefixtures("exact")
