@@ -57,7 +57,7 @@ class ShortConv(nn.Module):
 
     def __init__(self, width: int, taps: int):
         super().__init__()
-        weight_DW = torch.randn(width, taps) * 0.02
+        weight_DW = torch.randn(width, taps) * 0.3
         weight_DW[:, -1] += 1
         self.weight_DW = nn.Parameter(weight_DW)
 
@@ -143,7 +143,7 @@ class LM(nn.Module):
         super().__init__()
         self.shape = shape
         self.embedding = nn.Embedding(shape.vocab, shape.width)
-        nn.init.normal_(self.embedding.weight, std=0.02)
+        nn.init.normal_(self.embedding.weight, std=shape.width**-0.5)  # logits of deviation 1
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))  # pyright: ignore[reportAttributeAccessIssue]
         self.norm = RMSNorm(shape.width)
 
@@ -184,13 +184,14 @@ class LM(nn.Module):
 def shape_of(impl: str, args: dict[str, Any], settings: ModelSettings, vocab: int) -> Shape:
     """The shape before budgets are matched (`harness.cost.match`): with the reference's MLP.
 
-    `heads` is the profile's unless the args give it. Raises TypeError for an argument that the mechanism lacks.
+    Where the args do not say, `heads` is the profile's, and a mixer's own convolution gives way to the backbone's.
+    Raises TypeError for an argument that the mechanism lacks.
     """
     known = {field.name for field in dataclasses.fields(impls.config(impl, args))}
-    heads = {"heads": settings.heads} if "heads" in known else {}
+    given = {"heads": settings.heads} | ({"conv": 0} if settings.conv else {})
     return Shape(
         impl=impl,
-        args=heads | args,
+        args={name: value for name, value in given.items() if name in known} | args,
         vocab=vocab,
         width=settings.width,
         layers=settings.layers,
