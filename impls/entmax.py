@@ -4,7 +4,7 @@
     tau_t such that the row sums to 1;                               y_t = sum_s A_ts v_s
     alpha_h = 1 + sigmoid(a_h), clamped to [1.01, 2], a_h ~ N(0, 1) learned, one a head
 
-alpha = 1 is softmax, 1.5 and 2 (sparsemax) have exact algorithms; every alpha > 1 makes exact zeros. The mapping and
+alpha = 1 is softmax, 1.5 and 2 (sparsemax) have exact algorithms; alpha > 1 can give exact zeros. The mapping and
 its gradients, also in alpha, are those of the authors' library (deep-spin/entmax). The start and the clamp are those
 of their AlphaChooser, known from an extracted copy.
 
