@@ -84,6 +84,12 @@ def test_a_constant_difference_counts_from_two_steps_on():
     assert judged([30 / 64] * 3, base, n=64)["verdict"] == "contradicted"
 
 
+def test_a_percentage_has_steps_of_a_hundredth_of_n():
+    given = {"metric": "s/toy/error", "n": 64}
+    assert judged([100 * 33 / 64] * 3, [50.0] * 3, **given)["verdict"] == "inconclusive"
+    assert judged([100 * 34 / 64] * 3, [50.0] * 3, **given)["verdict"] == "reproduced"
+
+
 def test_numbers_that_never_vary_are_judged_exactly():
     """Sizes of a state in bytes, the same for every seed."""
     record = judged([1024.0] * 3, [65536.0] * 3, "lower", 0.0, n=1)

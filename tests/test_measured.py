@@ -51,6 +51,19 @@ def test_items_that_all_seeds_share_widen_the_interval(toy):
     assert shared["high"] - shared["low"] > alone["high"] - alone["low"]
 
 
+def test_the_interval_does_not_depend_on_what_was_expected(toy):
+    found = with_items(True)
+    base = IDS["base"], Place("s", "toy", "score", None)
+    for seed in range(3):  # a few items on which the run is far better: a skewed mean
+        found.items[base][seed] = np.where(np.arange(100) < 6, 1.0, 0.5)
+        found.items[IDS["run"], base[1]][seed] = np.where(np.arange(100) < 6, 9.0, 0.5)
+        found.values[base][seed] = Value(float(found.items[base][seed].mean()), 100)
+        found.values[IDS["run"], base[1]][seed] = Value(float(found.items[IDS["run"], base[1]][seed].mean()), 100)
+    higher, lower = (records(found, claim(expect=expect))["c"] for expect in ("higher", "lower"))
+    assert (higher["low"], higher["high"]) == pytest.approx((lower["low"], lower["high"]))
+    assert higher["high"] - higher["difference"] > 1.2 * (higher["difference"] - higher["low"])
+
+
 def test_items_of_another_number_are_not_paired(toy):
     found = with_items(True)
     found.items[IDS["run"], Place("s", "toy", "score", None)][1] = np.ones(99)

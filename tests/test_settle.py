@@ -140,6 +140,8 @@ def test_the_interval_shown_agrees_with_the_verdict(expect):
         if shape == "above" and margin == 0 and record["confidence"] < 0.9 + 1e-9:
             assert (record["low"] > 0 or record["high"] < 0) == (verdict != "inconclusive")
         assert record["low"] <= record["difference"] <= record["high"]
+        level = record["level_against"] if verdict == "contradicted" else 2 * record["level"]
+        assert record["confidence"] == pytest.approx(1 - level)
         seen.add(verdict)
     assert seen == {"reproduced", "contradicted", "inconclusive"}
 
