@@ -4,7 +4,7 @@ regression: a unifying framework for designing sequence models with associative 
 
     H_t = a_t H_{t-1} + b_t k_t k_t^T,   G_t = a_t G_{t-1} + b_t k_t v_t^T
     y_t = G_t^T (H_t + diag(l))^{-1} q_t  =  M q_t  of  min over M of  sum_s w_ts |v_s - M k_s|^2 + |M diag(l)^1/2|^2
-    w_ts = a_{s+1} ... a_t b_s,   a_t = sigmoid(W_a x_t + 1),   b_t = sigmoid(W_b x_t),   l = 0.25 + softplus(.), 1 first
+    w_ts = a_{s+1} ... a_t b_s,   a_t = sigmoid(W_a x_t + 1),   b_t = sigmoid(W_b x_t),   l > 0.25, 1 at the start
 
 q, k and v pass a causal convolution of width 4 and SiLU; q and k then have unit length; an RMSNorm of each head
 precedes the output. Names and starts as in fla-org/flash-linear-attention (fla/layers/mesa_net.py).
@@ -102,11 +102,11 @@ class Mixer(OnePath):
         q, k, v = (ops.split_heads(z, self.heads) for z in silu(qkv).chunk(3, dim=-1))
         a_BHT, b_BHT = (ops.wide(z.mT) for z in self.rates(x_BTD).chunk(2, dim=-1))
         lamb_HK = softplus(ops.wide(self.ridge_HK)) + self.least
-        y_BHTV, *sums = regress(
+        y_BHTV, H_BH1X, G_BHKV = regress(
             ops.unit(q), ops.unit(k), v, b_BHT.sigmoid(), logsigmoid(a_BHT), lamb_HK, state.H_BH1X, state.G_BHKV
         )
         y_BTD = ops.merge_heads(ops.head_norm(y_BHTV.to(x_BTD.dtype), self.norm_V))
-        return self.out(y_BTD), State(*sums, past_BWD)
+        return self.out(y_BTD), State(H_BH1X, G_BHKV, past_BWD)
 
     def init_state(self, batch: int) -> State:
         zeros, K = ops.wide(self.out.weight).new_zeros, self.head_dim
