@@ -140,6 +140,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     done = project.snakemake()
     assert done.returncode == 0, done.stdout
     assert "results/site/index.html" in done.stdout
+    found = project.run([sys.executable, "-m", "harness.failures"])
+    assert found.returncode == 0, found.stdout
     return project
 
 
@@ -350,6 +352,9 @@ class Model(NamedTuple):
         assert done.returncode == 0, done.stdout
         return done.stdout
 
+    def record(self) -> dict:
+        return json.loads((self.project.folder / self.target).with_name("run.json").read_text())
+
     def digest(self) -> str:
         return hashlib.sha256((self.project.folder / self.target).read_bytes()).hexdigest()
 
@@ -366,6 +371,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     (run,) = re.findall(r"train (softmax-\S+) on", project.snakemake("--dry-run").stdout)
     model = Model(project, f"results/runs/{run}/recall/seed0/model.safetensors", "")
     model.again()
+    assert model.record()["status"] == "ok", model.record()["reason"]
     return model._replace(weights=model.digest())
 
 
