@@ -14,7 +14,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from harness.errors import leave
 from harness.plan import Plan
 from harness.report import export, numbers, overview, palette, paper, reference, run, suite
-from harness.report.charts import Chart
+from harness.report.drawing import Chart, Gallery
 from harness.report.evidence import Evidence
 from harness.report.page import VERDICTS, Page
 from harness.report.reading import load
@@ -31,6 +32,7 @@ from harness.report.tables import Table
 
 RESULTS = Path("results")
 TEMPLATES = Path(__file__).parent.parent / "templates"
+BATCH = 50  # pages
 SOURCES = (overview, paper, suite, run, reference)
 
 
@@ -50,23 +52,36 @@ def build(evidence: Evidence, out: Path) -> int:
 
 def write(evidence: Evidence, out: Path) -> int:
     """Fill the empty folder `out`; the number of pages."""
-    pages = [page for source in SOURCES for page in source.pages(evidence)]
-    env = environment(evidence, {page.path for page in pages})
-    for page in pages:
-        put(out / page.path, env.get_template(page.template).render(page=page, root=page.root, **page.context))
-    assets(env, evidence, pages, out)
+    with Gallery() as gallery:
+        env = environment(evidence, gallery)
+        entries: list[list[str]] = []
+        pages = 0
+        for batch in batched(page for source in SOURCES for page in source.pages(evidence)):
+            gallery.hang(chart for page in batch for chart in found(page, Chart))
+            for page in batch:
+                put(out / page.path, env.get_template(page.template).render(page=page, root=page.root, **page.context))
+                export.tables(page, found(page, Table), out)
+                for chart in found(page, Chart):
+                    put(out / export.chart_path(page, chart), env.get_template("chart.svg.j2").render(chart=chart))
+                entries += page.entries
+            pages += len(batch)
+        assets(env, entries, out)
     for id, values in reference.run_data(evidence):
         put(out / "data" / f"{id}.js", export.script("attest.run", id, values))
-    still = env.get_template("chart.svg.j2")
-    tables = [(Path(page.path).with_suffix("").as_posix(), table) for page in pages for table in found(page, Table)]
-    drawn = [(Path(page.path).with_suffix("").as_posix(), chart) for page in pages for chart in found(page, Chart)]
-    export.write(evidence, tables, [(name, chart.id, still.render(chart=chart)) for name, chart in drawn], out)
+    export.copies(evidence, out)
     export.crate(evidence, out)
     export.archive(out)
-    return len(pages)
+    return pages
 
 
-def environment(evidence: Evidence, paths: set[str]) -> Environment:
+def batched(pages: Iterable[Page]) -> Iterator[list[Page]]:
+    """Pages a few at a time, so that neither memory nor cores wait."""
+    pages = iter(pages)
+    while batch := list(islice(pages, BATCH)):
+        yield batch
+
+
+def environment(evidence: Evidence, gallery: Gallery) -> Environment:
     """Jinja2 with every value escaped; a name that does not exist is an error."""
     env = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -80,11 +95,13 @@ def environment(evidence: Evidence, paths: set[str]) -> Environment:
         "compact": numbers.compact,
         "duration": numbers.duration,
         "embed": export.embed,
-        "file_name": export.file_name,
     }
     env.globals |= {
         "suite_names": evidence.config.suites,
-        "paths": paths,
+        "has_proofs": bool(evidence.proofs),
+        "has_costs": reference.has_costs(evidence),
+        "picture": gallery.picture,
+        "chart_path": export.chart_path,
         "verdict_names": VERDICTS,
         "styles": evidence.styles,
     }
@@ -99,13 +116,11 @@ def found(page: Page, kind: type) -> Iterator[Any]:
                 yield item
 
 
-def assets(env: Environment, evidence: Evidence, pages: list[Page], out: Path) -> None:
+def assets(env: Environment, entries: list[list[str]], out: Path) -> None:
     """Styles, scripts, vendored files, and the index that the search reads."""
     shutil.copytree(TEMPLATES / "assets", out / "assets", copy_function=shutil.copyfile)
     shutil.copytree(TEMPLATES / "vendor", out / "assets" / "vendor", copy_function=shutil.copyfile)
     put(out / "assets" / "palette.css", env.get_template("palette.css.j2").render(rules=palette.dark_rules()))
-    entries = [[page.kind, page.title, page.path, page.words] for page in pages]
-    entries += [["claim", text, f"{page.path}#{anchor}", page.title] for page in pages for anchor, text in page.parts]
     put(out / "assets" / "index.js", export.script("attest.index", entries))
 
 
@@ -133,12 +148,23 @@ def recover(out: Path) -> None:
     """Tidy up after builds that were killed: put back a site that was moved aside, remove what was half made."""
     for left in sorted(out.parent.glob(f".{out.name}.*")):
         pid = left.name.removeprefix(f".{out.name}.").partition(".")[0]
-        if not pid.isdigit() or Path(f"/proc/{pid}").exists():
+        if not pid.isdigit() or alive(int(pid)):
             continue
         if left.suffix == ".old" and not out.exists():
             left.rename(out)
         else:
             shutil.rmtree(left)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of this number runs."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def main() -> None:

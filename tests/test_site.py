@@ -18,11 +18,11 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from harness import site, vendor
+from harness import site, stats, vendor
 from harness.config import Config
 from harness.files import read_json, sha256_file
 from harness.plan import Plan
-from harness.report import charts, export, numbers, palette
+from harness.report import charts, drawing, export, numbers, palette, ties
 from harness.report.reading import load
 from harness.report.tables import Column, Item, Row, Table, to_csv, to_latex, to_markdown
 from harness.runs import resolve
@@ -385,10 +385,43 @@ def test_a_chart_is_drawn_with_its_text_and_its_own_ids():
     points = [(name, seed, x, y + seed) for name, y in (("a<b", 0.2), ("c", 0.4)) for seed in (0, 1) for x in (4, 8)]
     chart = charts.profile("id1", "A title", points, styles, x="pairs", y="accuracy", chance=0.1)
     assert "a<b 0.700 to 0.700; c 0.900 to 0.900" in chart.description
-    assert "chance" in chart.body
-    assert palette.LIGHT[1] in chart.body
+    with drawing.Gallery() as gallery:
+        body = gallery.picture(chart).body
+    assert ">chance</text>" in body
+    assert palette.LIGHT[1] in body
     assert "<b" not in chart.json
     assert strict(chart.json)
+
+
+def test_many_charts_are_drawn_by_several_processes_alike(monkeypatch):
+    styles = palette.styles(["a"])
+    drawn = [
+        charts.curves(f"c{k}", "Curve", [("a", 0, s, k + 1 / s) for s in range(1, 9)], styles, y="y") for k in range(5)
+    ]
+    with drawing.Gallery() as alone, drawing.Gallery() as helped:
+        alone.hang(drawn)
+        monkeypatch.setattr(drawing, "MANY", 2)
+        helped.hang(drawn)
+        assert len({alone.picture(chart).body for chart in drawn}) == 5
+        assert [alone.picture(chart) for chart in drawn] == [helped.picture(chart) for chart in drawn]
+
+
+def test_a_curve_is_thinned_evenly_with_both_ends():
+    styles = palette.styles(["a"])
+    chart = charts.curves("c", "Curve", [("a", 0, step, 1.0) for step in range(1, 5001)], styles, y="y")
+    steps = [int(line.split(",")[2]) for line in chart.spec["data"]["values"].splitlines()[1:]]
+    assert (steps[0], steps[-1]) == (1, 5000)
+    assert 40 <= len(steps) <= charts.CURVE + 2
+    assert steps == sorted(steps)
+
+
+def test_with_many_runs_each_is_compared_with_the_leader():
+    rng = np.random.default_rng(5)
+    values = {f"r{k}": {seed: k / 50 + float(rng.normal(0, 0.01)) for seed in range(3 + k % 2)} for k in range(9)}
+    found = ties._p_values(values, "r0", [f"r{k}" for k in range(1, 9)], 0.001)
+    for id, p in found.items():
+        difference = stats.difference([values[id][seed] - values["r0"][seed] for seed in range(3)], 0.001)
+        assert p == pytest.approx(2 * min(difference.p_above(0.0), difference.p_below(0.0)), rel=1e-9)
 
 
 def test_vendored_files_are_what_vendor_json_says():

@@ -12,12 +12,12 @@ from typing import Any
 
 import altair as alt
 
-from harness.report.drawing import HOVER, Chart, Point, describe, draw
+from harness.report.drawing import HOVER, Chart, Point, describe
 from harness.report.palette import GRID, INK, MUTED, RULE, Style
 
 WIDTH, HEIGHT = 330, 215  # so that three fit beside each other on a desk, and one on a phone, at their own size
 TICKS = 8
-CURVE = 80  # points of a drawn learning curve
+CURVE = 60  # points of a drawn learning curve
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 SEEN = "focus == null || datum.run == focus"
 
@@ -103,7 +103,7 @@ def curves(id: str, title: str, points: Sequence[Point], styles: Mapping[str, St
     """Training curves: loss against step, one line a seed."""
     shown = _thin([point for point in points if point[2] >= 1])
     spec = _pour(_curves(), shown, styles, "training step", y)
-    return draw(id, title, spec, describe(title, "training step", y, shown))
+    return Chart(id, title, describe(title, "training step", y, shown), spec)
 
 
 def _thin(points: Sequence[Point]) -> list[Point]:
@@ -146,7 +146,7 @@ def profile(
     if trained is not None and places and places[0] < trained <= places[-1]:
         spec["layer"].insert(0, _rule("x", trained))
         spec["layer"].append(_label("x", trained, "trained", {"y": 4, "align": "left", "dx": 4}))
-    return draw(id, title, spec, describe(title, x, y, points))
+    return Chart(id, title, describe(title, x, y, points), spec)
 
 
 def scatter(
@@ -163,12 +163,13 @@ def scatter(
     spec = _pour(_scatter(), points, styles, x, y)
     for layer in spec["layer"] if domain else ():
         layer["encoding"]["x"]["scale"] = {"domain": list(domain or ()), "nice": False}
-    return draw(id, title, spec, describe(title, x, y, points))
+    return Chart(id, title, describe(title, x, y, points), spec)
 
 
 def _pour(kind: dict[str, Any], points: Sequence[Point], styles: Mapping[str, Style], x: str, y: str) -> dict[str, Any]:
     spec = copy.deepcopy(kind)
-    names = [name for name in styles if any(point[0] == name for point in points)]
+    seen = {point[0] for point in points}
+    names = [name for name in styles if name in seen]
     ranges = {
         "color": [styles[name].colour for name in names],
         "shape": [styles[name].shape for name in names],

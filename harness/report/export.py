@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.files import dump_json, sha256_file
+from harness.report.drawing import Chart
 from harness.report.evidence import Evidence
+from harness.report.page import Page
 from harness.report.tables import Table, latex_escape, to_csv, to_latex, to_markdown
 
 COPIED = ("measurements.csv", "measurements.parquet", "measurements.json", "runs.json", "verdicts.json")
@@ -35,29 +37,32 @@ def bibtex(slug: str, paper: Any) -> str:
     return f"@article{{{key}{paper.year}{slug.partition('-')[0]},\n{body}\n}}\n"
 
 
-def write(
-    evidence: Evidence, tables: Iterable[tuple[str, Table]], pictures: Iterable[tuple[str, str, str]], out: Path
-) -> None:
-    """Fill `out/downloads`: tables by (page, table), pictures by (page, chart id, SVG); a page as `papers/softpick`."""
+def copies(evidence: Evidence, out: Path) -> None:
+    """Put what was measured and judged, and the references, into `out/downloads`."""
     folder = out / "downloads"
-    (folder / "tables").mkdir(parents=True)
-    (folder / "charts").mkdir()
+    folder.mkdir(exist_ok=True)
     for name in COPIED:
         if (evidence.results / name).exists():
             shutil.copyfile(evidence.results / name, folder / name)
     entries = [bibtex(slug, paper) for slug, paper in evidence.papers.items()]
-    (folder / "bibliography.bib").write_text("\n".join(entries), encoding="utf-8")
-    for page, table in tables:
+    (folder / "bibliography.bib").write_text("\n".join(entries), encoding="utf-8", newline="\n")
+
+
+def tables(page: Page, found: Iterable[Table], out: Path) -> None:
+    """Write each table of a page as CSV, Markdown and LaTeX; pages of single runs are left to measurements.csv."""
+    if page.kind == "run":
+        return
+    folder = out / "downloads" / "tables"
+    folder.mkdir(parents=True, exist_ok=True)
+    for table in found:
         for ending, text in (("csv", to_csv), ("md", to_markdown), ("tex", to_latex)):
-            path = folder / "tables" / f"{file_name(page, table.id)}.{ending}"
+            path = folder / f"{page.stem}-{table.id}.{ending}"
             path.write_text(text(table), encoding="utf-8", newline="\n")
-    for page, id, svg in pictures:
-        (folder / "charts" / f"{file_name(page, id)}.svg").write_text(svg, encoding="utf-8", newline="\n")
 
 
-def file_name(page: str, part: str) -> str:
-    """`papers-softpick-recipe`: the name of one part of one page in a flat folder."""
-    return f"{page}-{part}".replace("/", "-")
+def chart_path(page: Page, chart: Chart) -> str:
+    """Where the picture of a chart lies in the site's folder."""
+    return f"downloads/charts/{page.stem}-{chart.id}.svg"
 
 
 def script(call: str, *values: Any) -> str:

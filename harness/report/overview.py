@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from harness.claims import tests
@@ -16,6 +16,7 @@ from harness.report.page import (
     column,
     legend,
     places_of,
+    run_item,
     score,
     seconds,
     state,
@@ -23,14 +24,17 @@ from harness.report.page import (
     verdict_counts,
     words,
 )
+from harness.report.suite import spokesmen
 from harness.report.tables import Column, Item, Row, Table
-from harness.report.ties import SHARED_LETTERS, Ties, within_budget
+from harness.report.ties import SHARED_LETTERS, Ties
 
 SHOWN = 6  # measured columns of the leaderboard that are open at first
-LARGE = 12_000  # cells beyond which the leaderboard keeps its headline columns only
+FEW = 100  # rows of a table that the front page still shows
+LARGE = 6_000  # cells beyond which the leaderboard keeps its headline columns only
 
 
 def pages(evidence: Evidence) -> Iterator[Page]:
+    runs = spokesmen(list(evidence.runs.values()))
     every = [verdict for verdicts in evidence.verdicts.values() for verdict in verdicts]
     context = {
         "evidence": evidence,
@@ -39,10 +43,11 @@ def pages(evidence: Evidence) -> Iterator[Page]:
         "mechanisms": len({run.impl for run in evidence.runs.values()}),
         "papers": papers(evidence),
         "leaderboard": leaderboard(evidence),
-        "charts": pictures(evidence),
-        "legend": legend(evidence),
+        "charts": pictures(evidence, runs),
+        "legend": legend(evidence, runs),
         "missing": missing(evidence),
         "open": unanswered(evidence),
+        "few": FEW,
     }
     yield Page("index.html", "index.html.j2", "Overview", context, "overview leaderboard papers missing downloads")
     claims = {"table_": claim_table(evidence), "counts": context["counts"]}
@@ -87,7 +92,7 @@ def leaderboard(evidence: Evidence) -> Table:
     ties, runs = Ties(evidence), list(evidence.runs.values())
     cells = headline(evidence)
     if len(runs) * len(cells) > LARGE:
-        cells = cells[: max(SHOWN, LARGE // len(runs))]
+        cells = cells[: max(SHOWN, LARGE // len(runs))]  # the front page stays small
     shown = set(cells[:SHOWN])
     cells = [cell for cell in evidence.cells if cell in set(cells)]
     columns = [
@@ -111,18 +116,13 @@ def leaderboard(evidence: Evidence) -> Table:
     return Table("leaderboard", caption, tuple(columns), tuple(rows), style="dense")
 
 
-def run_item(run: Run, root: str) -> Item:
-    """A run's name, linked; marked when it is outside its budget."""
-    return Item(run.label, href=f"{root}{run.page}", note="" if within_budget(run) else "outside budget")
-
-
 def parameters(run: Run) -> Item:
     """Parameters of the run's largest model."""
     sizes = [record["parameters"] for record in run.records.values() if record.get("parameters")]
     return Item(compact(max(sizes)), max(sizes)) if sizes else Item("not run", why="nothing was trained")
 
 
-def pictures(evidence: Evidence) -> list[charts.Chart]:
+def pictures(evidence: Evidence, runs: Sequence[Run]) -> list[charts.Chart]:
     """Language modelling against recall at its hardest, where both were measured."""
     loss = cell_of(evidence, "loss/test/bits_per_byte") if "loss" in evidence.tasks else None
     pairs = {cell: n for cell in evidence.cells if (n := number(cell.task, "mqar")) and cell.suite == "recall"}
@@ -130,7 +130,7 @@ def pictures(evidence: Evidence) -> list[charts.Chart]:
         return []
     hard = max(pairs, key=lambda cell: pairs[cell])
     found: list[charts.Point] = []
-    for run in evidence.runs.values():
+    for run in runs:
         a, b = run.values.get(hard, {}), run.values.get(loss, {})
         found += [(run.label, seed, a[seed].value, b[seed].value) for seed in sorted(a.keys() & b.keys())]
     if not found:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.metrics import parse_key
-from harness.report.charts import Point
+from harness.report.drawing import Point
 from harness.report.evidence import DONE, Cell, Evidence, Run
 from harness.report.numbers import count, decimals, duration, t_quantile
 from harness.report.palette import Style
 from harness.report.tables import Column, Item, absent, measured
-from harness.report.ties import MANY, Ties
+from harness.report.ties import MANY, Ties, within_budget
 
 VERDICTS = ("reproduced", "contradicted", "inconclusive", "untested", "blocked")
 
@@ -28,6 +28,17 @@ class Page:
     words: str = ""
     kind: str = "page"
     parts: list[tuple[str, str]] = field(default_factory=list)  # (anchor, text) of what can be found inside
+
+    @property
+    def stem(self) -> str:
+        """The page's name in a flat folder: `papers-softpick`."""
+        return self.path.removesuffix(".html").replace("/", "-")
+
+    @property
+    def entries(self) -> list[list[str]]:
+        """What the search knows of it: kind, title, address, and words to be found by."""
+        inside = [["claim", text, f"{self.path}#{anchor}", self.title] for anchor, text in self.parts]
+        return [[self.kind, self.title, self.path, self.words], *inside]
 
     @property
     def root(self) -> str:
@@ -109,6 +120,11 @@ def score(ties: Ties, run: Run, cell: Cell, places: int, root: str) -> Item:
     item = measured(summary, places, seeds=len(evidence.seeds), href=f"{root}{run.page}#{cell.id}")
     letters = ties.letters(cell).get(run.id, "")
     return replace(item, best="a" in letters, letters=letters if len(evidence.runs) <= MANY else "")
+
+
+def run_item(run: Run, root: str) -> Item:
+    """A run's name, linked; marked when it is outside its budget."""
+    return Item(run.label, href=f"{root}{run.page}", note="" if within_budget(run) else "outside budget")
 
 
 def places_of(evidence: Evidence, cell: Cell, runs: Iterable[Run]) -> int:

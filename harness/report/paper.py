@@ -11,8 +11,8 @@ from harness.claims import tests
 from harness.report import charts, export, suite
 from harness.report.evidence import DONE, Evidence, Run, docstring, trouble
 from harness.report.numbers import compact, decimals, show
-from harness.report.overview import run_item, test_words
-from harness.report.page import Page, cell_of, legend, seconds, time_item, unit, verdict_counts
+from harness.report.overview import test_words
+from harness.report.page import Page, cell_of, legend, run_item, seconds, time_item, unit, verdict_counts
 from harness.report.tables import Column, Item, Row, Table
 from harness.report.ties import within_budget
 

@@ -104,15 +104,15 @@ def _labels(settings: Mapping[str, Any]) -> dict[str, str]:
 def _fill(runs: Mapping[str, Run], path: Path) -> None:
     if not path.exists():
         raise UserError(f"{path} is not there; make it with python -m harness.aggregate")
-    table = pq.read_table(path)
-    for row in table.to_pylist():
-        run = runs.get(row["run"])
-        if run is None or row["value"] is None or not math.isfinite(row["value"]):
+    names = ("run", "suite", "task", "length", "metric", "seed", "value", "n", "stderr")
+    columns = pq.read_table(path, columns=list(names)).to_pydict()
+    for id, suite, task, length, metric, seed, number, n, stderr in zip(*(columns[k] for k in names), strict=True):
+        run, number, length, n = runs.get(id), _finite(number), _finite(length), _finite(n)
+        if run is None or number is None:
             continue
-        length, n, stderr = (_finite(row[key]) for key in ("length", "n", "stderr"))
-        cell = Cell(row["suite"], row["task"], None if length is None else int(length), row["metric"])
-        value = Value(float(row["value"]), None if n is None else int(n), stderr)
-        run.values.setdefault(cell, {})[int(row["seed"])] = value
+        cell = Cell(suite, task, None if length is None else int(length), metric)
+        value = Value(float(number), None if n is None else int(n), _finite(stderr))
+        run.values.setdefault(cell, {})[int(seed)] = value
 
 
 def _finite(value: Any) -> float | None:

@@ -12,8 +12,8 @@ from harness.metrics import load_suite
 from harness.report import charts
 from harness.report.evidence import DONE, Cell, Evidence
 from harness.report.numbers import compact, duration
-from harness.report.overview import headline, run_item
-from harness.report.page import Page, cell_name, legend, t_table, told_unit, words
+from harness.report.overview import headline
+from harness.report.page import Page, cell_name, legend, run_item, t_table, told_unit, words
 from harness.report.tables import ARROWS, Column, Item, Row, Table
 
 EFFICIENCY = "efficiency"  # the suite whose measurements are costs
@@ -24,11 +24,16 @@ def pages(evidence: Evidence) -> Iterator[Page]:
     if evidence.proofs:
         proof = {"table_": proofs(evidence)}
         yield Page("proof.html", "proof.html.j2", "Proofs", proof, "checks that hold exactly equations")
-    if any(cell.suite == EFFICIENCY for run in evidence.runs.values() for cell in run.values):
+    if has_costs(evidence):
         context = {"charts": pareto(evidence), "legend": legend(evidence)}
         yield Page("efficiency.html", "efficiency.html.j2", "Efficiency", context, "time memory state pareto")
     yield methods(evidence)
     yield provenance(evidence)
+
+
+def has_costs(evidence: Evidence) -> bool:
+    """Whether costs were measured."""
+    return any(cell.suite == EFFICIENCY for run in evidence.runs.values() for cell in run.values)
 
 
 def compare(evidence: Evidence) -> Page:

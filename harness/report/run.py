@@ -13,6 +13,8 @@ from harness.report.page import Page, at, told_unit, words
 from harness.report.paper import curves
 from harness.report.tables import ARROWS, Column, Item, Row, Table
 
+MANY = 100  # runs
+
 
 def pages(evidence: Evidence) -> Iterator[Page]:
     for run in evidence.runs.values():
@@ -124,7 +126,9 @@ def _measurement(evidence: Evidence, run: Run, cell: Cell) -> Row:
 
 
 def pictures(evidence: Evidence, run: Run) -> list[charts.Chart]:
-    """The learning curve of each training task."""
+    """The learning curve of each training task; where runs are very many, their papers' pages show them."""
+    if len(evidence.runs) > MANY:
+        return []
     return [chart for task in dict.fromkeys(evidence.tasks.values()) if (chart := curves(evidence, [run], task))]
 
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from harness.metrics import load_suite
 from harness.report import charts
 from harness.report.evidence import Cell, Evidence, Run
-from harness.report.overview import run_item
 from harness.report.page import (
     Page,
     column,
     legend,
     places_of,
     points,
+    run_item,
     score,
     unit,
     words,
@@ -22,6 +22,8 @@ from harness.report.tables import ARROWS, Column, Row, Table, tinted
 from harness.report.ties import SHARED_LETTERS, Ties
 
 MANY = 12  # charts of one page
+LINES = 16  # runs in one chart; beyond that one run stands for each mechanism
+CELLS = 9_000  # of one heat map; beyond that it holds the best runs only
 SHARE = "share"  # the unit of what lies between 0 and 1
 
 
@@ -39,7 +41,8 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             ],
             "tables": [heat_map(ties, name, metric, runs) for metric in metrics],
             "charts": pictures(evidence, name, runs),
-            "legend": legend(evidence, runs),
+            "legend": legend(evidence, spokesmen(runs)),
+            "some": len(spokesmen(runs)) < len(runs),
             "train_length": evidence.train_length(name),
             "seeds": evidence.seeds,
         }
@@ -51,6 +54,7 @@ def heat_map(ties: Ties, suite: str, metric: str, runs: Sequence[Run]) -> Table:
     """Runs against task and length; the tint goes from the worst mean of the table to its best."""
     evidence = ties.evidence
     cells = [cell for cell in evidence.cells if (cell.suite, cell.metric) == (suite, metric)]
+    everyone, runs = len(runs), best(ties, cells[0], runs, CELLS // len(cells))
     better = evidence.metric(cells[0]).better
     sign = -1 if better == "lower" else 1
     means = [summary.mean for run in runs for cell in cells if (summary := run.summary(cell))]
@@ -69,13 +73,38 @@ def heat_map(ties: Ties, suite: str, metric: str, runs: Sequence[Run]) -> Table:
     n = {value.n for run in runs for cell in cells for value in run.values.get(cell, {}).values() if value.n}
     items = f"; n = {min(n):,}" + (f" to {max(n):,}" if len(n) > 1 else "") + " a seed" if n else ""
     caption = f"{words(metric)}: mean over seeds ± half of its 95 % interval{items}. {SHARED_LETTERS}"
+    if len(runs) < everyone:
+        caption += f". The best {len(runs):,} of {everyone:,} runs by the first column; measurements.csv has all"
     columns = (Column("Mechanism"), *(column(evidence, cell) for cell in cells))
     return Table(f"heat-{metric}", caption, columns, tuple(rows), style="dense")
 
 
+def best(ties: Ties, cell: Cell, runs: Sequence[Run], most: int) -> Sequence[Run]:
+    """All runs in their order where they are few enough, else the best ones of a cell in its order."""
+    if len(runs) <= most:
+        return runs
+    place = {ranked.run: k for k, ranked in enumerate(ties.ranking(cell))}
+    return sorted(runs, key=lambda run: place.get(run.id, len(place)))[:most]
+
+
+def spokesmen(runs: Sequence[Run]) -> Sequence[Run]:
+    """All runs where they fit in one chart, else for each mechanism the run that most papers ask for."""
+    if len(runs) <= LINES:
+        return runs
+    chosen: dict[str, Run] = {}
+    for run in runs:
+        if run.impl not in chosen or len(run.uses) > len(chosen[run.impl].uses):
+            chosen[run.impl] = run
+    return list(chosen.values())
+
+
 def pictures(evidence: Evidence, suite: str, runs: Sequence[Run], *, brief: bool = False) -> list[charts.Chart]:
-    """A chart for each task measured at several lengths, and one for each family of tasks that differ by a number."""
-    cells = [cell for cell in evidence.cells if cell.suite == suite]
+    """A chart for each family of tasks that differ by a number, and one for each task measured at several lengths.
+
+    In brief: at most four, and none by position.
+    """
+    runs = spokesmen(runs)
+    cells = [cell for cell in evidence.cells if cell.suite == suite and not (brief and cell.task == "position")]
     found = [by_number(evidence, runs, family, group) for family, group in families(cells).items()]
     found += [by_length(evidence, runs, group) for group in long(cells).values()]
     drawn = [chart for chart in found if chart is not None]

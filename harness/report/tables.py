@@ -82,7 +82,7 @@ def measured(summary: Summary, places: int, *, seeds: int, href: str = "", best:
     """Mean ± half the interval, with a mark where seeds are missing."""
     pm = "" if summary.half is None else f"±{show(summary.half, places)}"
     note = "" if summary.seeds == seeds else f"{summary.seeds}/{seeds} seeds"
-    return Item(show(summary.mean, places), summary.mean, pm=pm, href=href, note=note, best=best)
+    return Item(show(summary.mean, places), float(f"{summary.mean:.8g}"), pm=pm, href=href, note=note, best=best)
 
 
 def absent(reasons: Mapping[int, str], href: str = "") -> Item:
