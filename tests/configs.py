@@ -34,7 +34,7 @@ def another(value: Any) -> list[Any]:
     return []
 
 
-def config_is_closed_and_alive(mixer_class: type, d_model: int) -> None:
+def config_is_closed_and_alive(mixer_class: type, d_model: int, T: int = 12) -> None:
     """Frozen, keyword-only, unknown names refused, every field read and every number of consequence."""
     cfg = mixer_class.Config()
     for field in dataclasses.fields(cfg):
@@ -54,21 +54,21 @@ def config_is_closed_and_alive(mixer_class: type, d_model: int) -> None:
     mixer_class(d_model, watched)
     unread = {field.name for field in dataclasses.fields(cfg)} - watched.read
     assert not unread, f"fields never read: {sorted(unread)}"
-    plain = fingerprint(mixer_class, d_model, cfg)
+    plain = fingerprint(mixer_class, d_model, cfg, T)
     for field in dataclasses.fields(cfg):
         others = []
         for value in another(getattr(cfg, field.name)):
             try:
-                others.append(fingerprint(mixer_class, d_model, dataclasses.replace(cfg, **{field.name: value})))
+                others.append(fingerprint(mixer_class, d_model, dataclasses.replace(cfg, **{field.name: value}), T))
             except (ValueError, TypeError):
                 continue
         assert not others or any(other != plain for other in others), f"{field.name} changes nothing"
 
 
-def fingerprint(mixer_class: type, d_model: int, cfg: Any) -> list[Any]:
+def fingerprint(mixer_class: type, d_model: int, cfg: Any, T: int) -> list[Any]:
     """Parameter shapes, and outputs of one seed: in training mode too, where averages move, and of large inputs."""
     torch.manual_seed(0)
     mixer = nudge(mixer_class(d_model, cfg)).double()
-    x_BTD = torch.randn(2, 12, d_model, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x_BTD = torch.randn(2, T, d_model, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     outputs = [mixer(x_BTD), mixer(30 * x_BTD), mixer.train()(x_BTD), mixer(x_BTD)]
     return [tuple(p.shape) for p in mixer.parameters()] + [y_BTD.tolist() for y_BTD in outputs]

@@ -104,8 +104,8 @@ def recurrence_equals_forward(mixer: TokenMixer) -> None:
 
 
 def gradients_reach_every_parameter(mixer: TokenMixer) -> None:
-    mixer = copy.deepcopy(mixer)
-    x_BTD = tokens(mixer, 40, B=4)
+    mixer = copy.deepcopy(mixer).train()  # where a choice has no slope, training may put another in its place
+    x_BTD = tokens(mixer, 70, B=4)
     weight_BTD = torch.randn(x_BTD.shape, generator=torch.Generator().manual_seed(4), dtype=x_BTD.dtype)
     (mixer(x_BTD) * weight_BTD).sum().backward()
     for name, parameter in mixer.named_parameters():
@@ -122,7 +122,8 @@ def gradients_are_the_slope(mixer: TokenMixer) -> None:
     weight_BTD = torch.randn(x_BTD.shape, generator=draw, dtype=x_BTD.dtype)
     moved = [x_BTD.requires_grad_(), *mixer.parameters()]
     along = [torch.randn(z.shape, generator=draw, dtype=z.dtype) for z in moved]
-    grads = torch.autograd.grad((mixer(x_BTD) * weight_BTD).sum(), moved)
+    y_BTD = mixer(x_BTD)
+    grads = torch.autograd.grad((y_BTD * weight_BTD).sum(), moved, allow_unused=True, materialize_grads=True)
     slope = sum((grad * d).sum() for grad, d in zip(grads, along, strict=True))
     ends = []
     with torch.no_grad():
