@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,8 +65,9 @@ class Plan:
         return f"--profile {self.config.profile} --seeds {seeds} --suites {' '.join(self.config.suites)}"
 
     def claims(self) -> str:
-        """One text that is equal for equal papers, however their files are laid out."""
-        return canonical({slug: paper.model_dump(mode="json") for slug, paper in self.papers.items()})
+        """A digest that is equal for equal papers, however their files are laid out."""
+        papers = {slug: paper.model_dump(mode="json") for slug, paper in self.papers.items()}
+        return hashlib.sha256(canonical(papers).encode()).hexdigest()[:16]
 
     def templates(self) -> list[str]:
         """Files that the site is rendered from."""
