@@ -51,9 +51,9 @@ def linear_branch(
     """y_BHTV of unit q, k: one scan a chunk, whose final state is kept as far as commit (1 or 0) says."""
     chunks = (z.split(size, dim=2) for z in (q, k, v, beta_BHT[..., None] * k, g_BHT))
     S, y = None, []
-    for n, chunk in enumerate(zip(*chunks, strict=True)):
-        y_BHTV, end = ops.delta_scan(*chunk, S)
-        left = torch.zeros_like(end) if S is None else chunk[-1].sum(dim=2)[..., None, None].exp() * S
+    for n, (q_c, k_c, v_c, write, g) in enumerate(zip(*chunks, strict=True)):
+        y_BHTV, end = ops.delta_scan(q_c, k_c, v_c, write, g, S)
+        left = torch.zeros_like(end) if S is None else g.sum(dim=2)[..., None, None].exp() * S
         S = left + commit_BHN[:, :, n, None, None] * (end - left)
         y.append(y_BHTV)
     return torch.cat(y, dim=2)
