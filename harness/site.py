@@ -69,6 +69,7 @@ def write(evidence: Evidence, out: Path) -> int:
     for id, values in reference.run_data(evidence):
         put(out / "data" / f"{id}.js", export.script("attest.run", id, values))
     export.copies(evidence, out)
+    export.logs(evidence, out)
     export.crate(evidence, out)
     export.archive(out)
     return pages

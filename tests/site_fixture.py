@@ -95,6 +95,9 @@ def make(plan: Plan, results: Path, *, gaps: bool = True) -> None:
                     record["suites"][suite] = state
                     rows += found
                 trainings.append(record)
+                log = results / "log" / "train" / f"{run.id}.{task}.seed{seed}.log"
+                log.parent.mkdir(parents=True, exist_ok=True)
+                log.write_text(f"step 1\rstep 2\n{record['status']} <b>&</b>\n", encoding="utf-8")
     if gaps and rows:
         rows = [row for k, row in enumerate(rows) if k % 97 != 5]
     results.mkdir(parents=True, exist_ok=True)

@@ -14,10 +14,11 @@ from typing import Any
 
 from harness.files import dump_json, sha256_file
 from harness.report.drawing import Chart
-from harness.report.evidence import Evidence
+from harness.report.evidence import Evidence, Run
 from harness.report.page import Page
 from harness.report.tables import Table, latex_escape, to_csv, to_latex, to_markdown
 
+LOG_LINES = 400  # of each log; its end says how it went
 COPIED = ("measurements.csv", "measurements.parquet", "measurements.json", "runs.json", "verdicts.json")
 
 
@@ -46,6 +47,29 @@ def copies(evidence: Evidence, out: Path) -> None:
             shutil.copyfile(evidence.results / name, folder / name)
     entries = [bibtex(slug, paper) for slug, paper in evidence.papers.items()]
     (folder / "bibliography.bib").write_text("\n".join(entries), encoding="utf-8", newline="\n")
+
+
+def log_file(evidence: Evidence, run: Run, task: str, seed: int) -> Path:
+    """Where the workflow keeps the log of one training."""
+    return evidence.results / "log" / "train" / f"{run.id}.{task}.seed{seed}.log"
+
+
+def log_path(run: Run, task: str, seed: int) -> str:
+    """Where its end lies in the site's folder."""
+    return f"logs/{run.id}.{task}.seed{seed}.txt"
+
+
+def logs(evidence: Evidence, out: Path) -> None:
+    """Put the end of every training's log beside the pages."""
+    for run in evidence.runs.values():
+        for task in dict.fromkeys(evidence.tasks.values()):
+            for seed in evidence.seeds:
+                source = log_file(evidence, run, task, seed)
+                if source.is_file():
+                    lines = source.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
+                    target = out / log_path(run, task, seed)
+                    target.parent.mkdir(exist_ok=True)
+                    target.write_text("\n".join(lines[-LOG_LINES:]) + "\n", encoding="utf-8", newline="\n")
 
 
 def tables(page: Page, found: Iterable[Table], out: Path) -> None:

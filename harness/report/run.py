@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from harness.report import charts
+from harness.report import charts, export
 from harness.report.evidence import DONE, Cell, Evidence, Run, docstring, trouble
 from harness.report.numbers import count, decimals, duration, show
 from harness.report.page import Page, at, told_unit, words
@@ -55,7 +55,7 @@ def seed_table(evidence: Evidence, run: Run) -> Table:
     columns += [
         Column(label, numeric=True) for label in ("Steps", "Tokens", "Last loss, nats", "Parameters", "Time, s")
     ]
-    columns.append(Column("Commit"))
+    columns += [Column("Commit"), Column("Log")]
     rows = []
     for task in dict.fromkeys(evidence.tasks.values()):
         for seed in evidence.seeds:
@@ -63,7 +63,7 @@ def seed_table(evidence: Evidence, run: Run) -> Table:
             head = (Item(task), Item(str(seed), seed))
             if record is None or record["status"] == "missing":
                 gap = Item("not run", why="no record of this training")
-                rows.append(Row((*head, gap, *[gap] * 6), id=f"seed-{task}-{seed}"))
+                rows.append(Row((*head, *[gap] * (len(columns) - 2)), id=f"seed-{task}-{seed}"))
                 continue
             why = "" if record["status"] == DONE else trouble(record)
             status = Item(why or record["status"])
@@ -75,9 +75,17 @@ def seed_table(evidence: Evidence, run: Run) -> Table:
                 _or_reason(record.get("parameters"), count, why),
                 _or_reason(record.get("seconds"), duration, why),
                 Item(str(record.get("commit") or "")[:12]),
+                log(evidence, run, task, seed),
             )
             rows.append(Row((*head, status, *items), id=f"seed-{task}-{seed}"))
     return Table("seeds", "Training of each task and seed", tuple(columns), tuple(rows))
+
+
+def log(evidence: Evidence, run: Run, task: str, seed: int) -> Item:
+    """A link to the log of one training."""
+    if not export.log_file(evidence, run, task, seed).is_file():
+        return Item("none", why="no log was kept")
+    return Item("log", href=f"../{export.log_path(run, task, seed)}")
 
 
 def _or_reason(value: Any, write: Any, why: str) -> Item:
