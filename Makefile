@@ -28,7 +28,7 @@ smoke: $(INSTALLED) ## the same, as small as can be: every mechanism, every page
 	@echo "$(CURDIR)/results/site/index.html"
 
 test: lint ## lint, then all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/test_workflow.py tests  # the longest first
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(INSTALLED) ## style and types; snakemake --lint is one of the tests
 	$(BIN)/ruff check .

@@ -23,3 +23,8 @@ def exact() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The file that takes longest goes first, so that two workers end together."""
+    items.sort(key=lambda item: item.path.name != "test_workflow.py")
