@@ -88,6 +88,12 @@ def compact(value: float | None) -> str:
     return f"{value:.3g}"
 
 
+def commit(name: str) -> str:
+    """The first letters of a commit, and whether files differed from it."""
+    digest, _, dirty = name.partition("-")
+    return f"{digest[:12]}-{dirty}" if dirty else digest[:12]
+
+
 def duration(seconds: float | None) -> str:
     """`42 s`, `3 min 20 s`, `2 h 05 min`; an em dash for None."""
     if seconds is None or not math.isfinite(seconds):

@@ -8,12 +8,12 @@ from typing import Any
 from harness.claims import tests
 from harness.report import charts
 from harness.report.evidence import Cell, Evidence, Run
-from harness.report.numbers import compact
 from harness.report.page import (
     Page,
     cell_name,
     cell_of,
     column,
+    largest,
     legend,
     places_of,
     run_item,
@@ -99,6 +99,8 @@ def leaderboard(evidence: Evidence) -> Table:
         Column("Mechanism"),
         *(column(evidence, cell, shown=cell in shown) for cell in cells),
         Column("parameters", numeric=True),
+        Column("FLOPs a token", better="lower", numeric=True, shown=False),
+        Column("decoding state", unit="bytes", better="lower", numeric=True, shown=False),
         Column("training time", unit="s", better="lower", numeric=True, shown=False),
     ]
     first = next(cell for cell in headline(evidence) if cell in shown)
@@ -108,18 +110,13 @@ def leaderboard(evidence: Evidence) -> Table:
     rows = []
     for run in runs:
         measured = [score(ties, run, cell, places[cell], "") for cell in cells]
-        rows.append(Row((run_item(run, ""), *measured, parameters(run), time_item(seconds(run)))))
+        costs = [largest(run, key) for key in ("parameters", "flops_per_token", "state_bytes")]
+        rows.append(Row((run_item(run, ""), *measured, *costs, time_item(seconds(run)))))
     caption = (
         f"Mean over {len(evidence.seeds)} seeds ± half of its 95 % interval, in the order of "
         f"{cell_name(evidence, first)}. {SHARED_LETTERS}"
     )
     return Table("leaderboard", caption, tuple(columns), tuple(rows), style="dense")
-
-
-def parameters(run: Run) -> Item:
-    """Parameters of the run's largest model."""
-    sizes = [record["parameters"] for record in run.records.values() if record.get("parameters")]
-    return Item(compact(max(sizes)), max(sizes)) if sizes else Item("not run", why="nothing was trained")
 
 
 def pictures(evidence: Evidence, runs: Sequence[Run]) -> list[charts.Chart]:
@@ -232,7 +229,7 @@ def run_table(evidence: Evidence) -> Table:
         status = state(run, evidence.seeds, dict.fromkeys(evidence.tasks.values()))
         args = ", ".join(f"{key}={value}" for key, value in run.args.items()) or "the defaults"
         items = (run_item(run, "../"), Item(run.id, href=f"{run.id}.html"), Item(args), Item(uses), Item(status))
-        rows.append(Row((*items, parameters(run), time_item(seconds(run)))))
+        rows.append(Row((*items, largest(run, "parameters"), time_item(seconds(run)))))
     names = ("Mechanism", "Run", "Arguments", "Papers", "Status")
     columns = [Column(name) for name in names]
     columns += [Column("Parameters", numeric=True), Column("Training time", unit="s", numeric=True)]

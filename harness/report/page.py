@@ -9,7 +9,7 @@ from typing import Any
 from harness.metrics import parse_key
 from harness.report.drawing import Point
 from harness.report.evidence import DONE, Cell, Evidence, Run
-from harness.report.numbers import count, decimals, duration, t_quantile
+from harness.report.numbers import compact, count, decimals, duration, t_quantile
 from harness.report.palette import Style
 from harness.report.tables import Column, Item, absent, measured
 from harness.report.ties import MANY, Ties, within_budget
@@ -160,6 +160,12 @@ def seconds(run: Run) -> float | None:
         if record["status"] == DONE:
             by_task.setdefault(task, []).append(record["seconds"])
     return sum(sum(times) / len(times) for times in by_task.values()) if by_task else None
+
+
+def largest(run: Run, key: str) -> Item:
+    """A cost of the run's largest model: `parameters`, `flops_per_token`, `state_bytes`, `tokens`."""
+    found = [record[key] for record in run.records.values() if record.get(key) is not None]
+    return Item(compact(max(found)), max(found)) if found else Item("not known", why="no training recorded it")
 
 
 def time_item(value: float | None) -> Item:

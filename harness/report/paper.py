@@ -10,9 +10,9 @@ from typing import Any
 from harness.claims import tests
 from harness.report import charts, export, suite
 from harness.report.evidence import DONE, Evidence, Run, docstring, trouble
-from harness.report.numbers import compact, decimals, show
+from harness.report.numbers import decimals, show
 from harness.report.overview import test_words
-from harness.report.page import Page, cell_of, legend, run_item, seconds, time_item, unit, verdict_counts
+from harness.report.page import Page, cell_of, largest, legend, run_item, seconds, time_item, unit, verdict_counts
 from harness.report.tables import Column, Item, Row, Table
 from harness.report.ties import within_budget
 
@@ -203,22 +203,19 @@ def run_table(evidence: Evidence, slug: str) -> Table:
         records = [record for record in run.records.values() if record["status"] == DONE]
         args = ", ".join(f"{key}={value}" for key, value in run.args.items()) or "the defaults"
         items = [Item(name, href=f"../{run.page}"), run_item(run, "../"), Item(args)]
-        items.append(_most(records, "parameters"))
+        items.append(largest(run, "parameters"))
         items.append(
             Item("yes" if within_budget(run) else "no") if records else Item("not run", why="nothing was trained")
         )
-        items.append(_most(records, "tokens"))
+        items += [largest(run, key) for key in ("tokens", "flops_per_token", "state_bytes")]
         rows.append(Row((*items, time_item(seconds(run)))))
     columns = [Column(label) for label in ("Name here", "Mechanism", "Arguments")]
-    columns += [Column("Parameters", numeric=True), Column("Within budget"), Column("Tokens", numeric=True)]
-    columns.append(Column("Training time", unit="s", numeric=True))
+    columns += [Column("Parameters", numeric=True), Column("Within budget")]
+    columns += [
+        Column(label, numeric=True) for label in ("Tokens", "FLOPs a token", "State, bytes", "Training time, s")
+    ]
     caption = f"Runs of this paper under the profile {evidence.profile.name}; the largest of the training tasks"
     return Table("runs", caption, tuple(columns), tuple(rows))
-
-
-def _most(records: list[dict[str, Any]], key: str) -> Item:
-    values = [record[key] for record in records if record.get(key) is not None]
-    return Item(compact(max(values)), max(values)) if values else Item("not run", why="nothing was trained")
 
 
 def recipe(paper: Any) -> Table:

@@ -160,7 +160,10 @@ def provenance(evidence: Evidence) -> Page:
             f"{name} {version}" for record in records for name, version in (record.get("versions") or {}).items()
         ),
         "hardware": _counted(
-            f"{name}: {value}" for record in records for name, value in (record.get("hardware") or {}).items()
+            f"{name}: {value}"
+            for record in records
+            for name, value in (record.get("hardware") or {}).items()
+            if value is not None
         ),
         "devices": _counted(record.get("device") for record in records),
         "time": duration(sum(record["seconds"] for record in records if record.get("seconds"))),

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.report import charts, export
 from harness.report.evidence import DONE, Cell, Evidence, Run, docstring, trouble
-from harness.report.numbers import count, decimals, duration, show
+from harness.report.numbers import commit, count, decimals, duration, show
 from harness.report.page import Page, at, told_unit, words
 from harness.report.paper import curves
 from harness.report.tables import ARROWS, Column, Item, Row, Table
@@ -30,7 +30,7 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "measurements": measurements(evidence, run),
             "charts": pictures(evidence, run),
             "commands": commands(evidence, run),
-            "commits": sorted({str(record["commit"]) for record in run.records.values() if record.get("commit")}),
+            "commits": sorted({commit(record["commit"]) for record in run.records.values() if record.get("commit")}),
         }
         text = " ".join([run.id, run.impl, *(slug for slug, _ in run.uses)])
         yield Page(run.page, "run.html.j2", run.label, context, text, "run")
@@ -74,7 +74,7 @@ def seed_table(evidence: Evidence, run: Run) -> Table:
                 _or_reason(record.get("final_loss"), show, why),
                 _or_reason(record.get("parameters"), count, why),
                 _or_reason(record.get("seconds"), duration, why),
-                Item(str(record.get("commit") or "")[:12]),
+                Item(commit(str(record.get("commit") or ""))),
                 log(evidence, run, task, seed),
             )
             rows.append(Row((*head, status, *items), id=f"seed-{task}-{seed}"))
