@@ -33,8 +33,7 @@ def judge(papers: Mapping[str, Paper], runs: Mapping[str, RunSettings], bench: B
             return runs[ids[name]].impl, runs[ids[name]].args
 
         found = {
-            claim.id: [bench.outcome(test, ids, made) for _, test in claims.tests(claim)]
-            for claim in sorted(paper.claims, key=lambda claim: claim.id)
+            claim.id: [bench.outcome(test, ids, made) for _, test in claims.tests(claim)] for claim in paper.claims
         }
         records += judge_paper(slug, paper, found)
     return records
@@ -44,9 +43,12 @@ def read_noise(path: Path) -> dict[str, float]:
     """Noise floors by metric key; none where the file does not exist. Raises UserError for anything but numbers ≥ 0."""
     if not path.is_file():
         return {}
-    floors = read_json(path)
+    try:
+        floors = read_json(path)
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON ({error}); remove it, or write {{}} to have no noise floor") from None
     if not isinstance(floors, dict):
-        raise UserError(f"{path}: a mapping of metric keys to numbers is needed")
+        raise UserError(f'{path} must map metric keys to numbers, as in {{"loss/test/bits_per_byte": 0.01}}')
     for key, floor in floors.items():
         if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0 <= floor < float("inf"):
             raise UserError(f"{path}: the noise floor of {key} is {floor!r}; give a number of at least 0")

@@ -52,13 +52,8 @@ class Measurements:
     items: dict[tuple[str, Place], dict[int, NDArray[Any]]] = field(default_factory=dict)  # like values
 
     def at(self, run: str, place: Place) -> Mapping[int, Value]:
-        """Values by seed, in the order of seeds."""
-        return dict(sorted(self.values.get((run, place), {}).items()))
-
-    def lengths(self, runs: Iterable[str], place: Place) -> set[int | None]:
-        """The lengths at which any of these runs was measured, whatever the length of `place`."""
-        wanted, place = set(runs), place._replace(length=None)
-        return {at.length for run, at in self.values if run in wanted and at._replace(length=None) == place}
+        """Values by seed."""
+        return self.values.get((run, place), {})
 
     def paired_items(self, run: str, baseline: str, place: Place, seeds: list[int]) -> NDArray[np.float64] | None:
         """d_SI = score of the run − score of the baseline on each item, scaled so that its mean is their difference.

@@ -146,7 +146,7 @@ def test_missing_tables_name_the_step_that_makes_them(tmp_path):
         measured.read(tmp_path / "m.csv", tmp_path / "runs.json")
 
 
-@pytest.mark.parametrize("content", ["[1]", '{"k": -1}', '{"k": true}', '{"k": "x"}'])
+@pytest.mark.parametrize("content", ["{", "[1]", '{"k": -1}', '{"k": true}', '{"k": "x"}'])
 def test_noise_floors_are_numbers(tmp_path, content):
     (tmp_path / "noise.json").write_text(content)
     with pytest.raises(UserError, match="noise"):
