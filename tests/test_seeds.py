@@ -41,6 +41,18 @@ def test_an_open_claim_needs_more_seeds_and_their_minutes():
     assert need.minutes == pytest.approx((need.seeds - 3) * 2 * 60 / 60)
 
 
+def test_lower_is_planned_like_higher():
+    (up,), (down,) = (
+        list(seeds.needs([record], TRAININGS)) for record in (judged(VAGUE, NEAR), judged(NEAR, VAGUE, "lower"))
+    )
+    assert up.seeds == down.seeds
+    (wrong,) = seeds.needs([judged(VAGUE, NEAR, "lower", margin=0.02)], TRAININGS)
+    (right,) = seeds.needs([judged(NEAR, VAGUE, "lower", margin=0.02)], TRAININGS)
+    assert wrong.seeds is not None
+    assert right.seeds is not None
+    assert wrong.seeds < right.seeds, "farther from the margin on the wrong side than on the right one"
+
+
 def test_the_planned_seeds_settle_it():
     """Repeating the observed seeds up to the planned number, a little more than enough, gives a verdict."""
     (need,) = seeds.needs([judged(VAGUE, NEAR)], TRAININGS)

@@ -196,14 +196,15 @@ def test_detectable_difference_is_that_of_a_two_sided_t_test(seeds):
 
 
 @pytest.mark.parametrize("rule", [Rule("above", 0.0), Rule("above", 0.5), Rule("within", 2.5), Rule("not_below", 2.0)])
-def test_chance_of_a_verdict_is_how_often_it_comes(rule):
+@pytest.mark.parametrize("truth", [1.1, -3.0])
+def test_chance_of_a_verdict_is_how_often_it_comes(rule, truth):
     rng, hits = np.random.default_rng(5), {"reproduced": 0, "contradicted": 0}
     for _ in range(TRIALS):
-        found = stats.difference(rng.normal(1.1, 1.0, size=4))
+        found = stats.difference(rng.normal(truth, 1.0, size=4))
         hits["reproduced"] += rule.holds(found) <= 0.05
         hits["contradicted"] += rule.fails(found) <= 0.05
     for verdict, count in hits.items():
-        assert Design(4, 1.0).chance(rule, 1.1, verdict) == pytest.approx(count / TRIALS, abs=0.035)
+        assert Design(4, 1.0).chance(rule, truth, verdict) == pytest.approx(count / TRIALS, abs=0.035)
 
 
 def test_seeds_that_settle_have_the_power_and_one_less_has_not():
@@ -223,3 +224,5 @@ def test_noise_of_items_is_part_of_the_design():
     assert with_noise is not None
     assert without is not None
     assert with_noise > without
+    many = Design(200, 1.0, 0.5).detectable(Rule("above", 0.0))  # about normal: 1.96 + 0.84 standard errors
+    assert many == pytest.approx(2.802 * np.sqrt(1 / 200 + 0.5**2), rel=0.01)
