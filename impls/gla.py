@@ -60,13 +60,14 @@ class Mixer(RecurrentMixer):
         gate_rank: int = 16
         gate_temperature: float = 16.0  # tau
         gate_bias: Sequence[float] = (0.0, 0.0)  # b starts uniform between these; high: decays start near 1
+        gate: bool = True  # swish output gate
 
     def __init__(self, d_model: int, cfg: Config):
         super().__init__()
         self.heads, self.temperature = cfg.heads, cfg.gate_temperature
         self.key = ops.expanded(d_model, cfg.expand_k, cfg.heads)
         self.value = ops.expanded(d_model, cfg.expand_v, cfg.heads)
-        self.widths = [self.key, self.key, self.value, self.value, cfg.gate_rank]
+        self.widths = [self.key, self.key, self.value, self.value if cfg.gate else 0, cfg.gate_rank]
         self.inner = ops.linear(d_model, sum(self.widths))
         self.decay = ops.linear(cfg.gate_rank, self.key, bias=True)
         low, high = cfg.gate_bias
@@ -82,7 +83,8 @@ class Mixer(RecurrentMixer):
         return q * q.shape[-1] ** -0.5, k, v, g, gate_BTV
 
     def finish(self, y_BHTV: Tensor, gate_BTV: Tensor) -> Tensor:
-        return self.out(silu(gate_BTV) * ops.merge_heads(ops.head_norm(y_BHTV, self.norm_V)))
+        y_BTV = ops.merge_heads(ops.head_norm(y_BHTV, self.norm_V))
+        return self.out(silu(gate_BTV) * y_BTV if gate_BTV.shape[-1] else y_BTV)
 
     def prefill(self, x_BTD: Tensor) -> tuple[Tensor, State]:
         q, k, v, g, gate_BTV = self.project(x_BTD)

@@ -25,8 +25,9 @@ def attend(q, k, v, log_decay, scale):
 
 def forward(mixer, x_TD):
     key, value, rank = mixer.decay.out_features, mixer.out.in_features, mixer.decay.in_features
-    q, k, v, gate, low = mixer.inner(x_TD).split([key, key, value, value, rank], dim=-1)
+    z_TX = mixer.inner(x_TD)
+    q, k, v, gate, low = z_TX.split([key, key, value, z_TX.shape[1] - 2 * key - value - rank, rank], dim=-1)
     decay = (1 / (1 + torch.exp(-mixer.decay(low)))) ** (1 / mixer.temperature)
     q, k, v, log_decay = (heads(z, mixer.heads) for z in (q, k, v, decay.log()))
     y_TV = joined(rms_normed(attend(q, k, v, log_decay, q.shape[-1] ** -0.5), mixer.norm_V))
-    return mixer.out(silu(gate) * y_TV)
+    return mixer.out(silu(gate) * y_TV if gate.shape[1] else y_TV)
