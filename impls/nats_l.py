@@ -106,7 +106,7 @@ class Mixer(TokenMixer):
         x_BNCD = pad(x_BTD, (0, 0, 0, -x_BTD.shape[1] % self.chunk)).unflatten(1, (-1, self.chunk))
         p_BNHX = ops.wide(self.route(x_BNCD.mean(dim=2))).unflatten(-1, (self.heads, 2)).softmax(dim=-1)
         p_BHN, type_BHN = (z.transpose(1, 2) for z in p_BNHX.max(dim=-1))
-        return type_BHN, 1 + p_BHN - p_BHN.detach() if self.training else torch.ones_like(p_BHN)
+        return type_BHN, 1 + (p_BHN - p_BHN.detach()) if self.training else torch.ones_like(p_BHN)
 
     def regroup(self, z_BHTK: Tensor) -> Tensor:
         """The delta rule's heads as softmax heads."""

@@ -29,6 +29,8 @@ def attend(q, k, v, chunk_type, chunk_size, branch, scale, beta=None, log_decay=
                 for s, w in zip(seen, weight, strict=True):
                     y[b, h, t] += w / sum(weight) * v[b, h, s]
                 continue
+            assert beta is not None
+            assert log_decay is not None
             key, query = (z[b, h, t] / torch.sqrt((z[b, h, t] ** 2).sum() + l2_eps) for z in (k, q))
             decay = torch.exp(log_decay[b, h, t])
             state, left = decay * state, decay * left
