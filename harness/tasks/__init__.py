@@ -87,9 +87,14 @@ class HeldOut(NamedTuple):
 class Task(Protocol):
     """What the trainer asks of a task."""
 
-    vocab: int
-    digest: str
-    bytes_per_token: float | None
+    @property
+    def vocab(self) -> int: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def bytes_per_token(self) -> float | None: ...
 
     def batch(self, step: int) -> Batch: ...
 
