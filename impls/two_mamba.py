@@ -42,17 +42,29 @@ def reference(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scale: float, 
     return (A_BHTS @ v) / A_BHTS.sum(dim=-1, keepdim=True).clamp_min(TINY)
 
 
-def square_scan(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(y_BHTV, S_T) of y_t = sum_{s<=t} (q_t . k_s)^2 L_ts v_s with S over `second_order` channels."""
+def since(sum_BHT: Tensor, sum_BHS: Tensor) -> Tensor:
+    """a_{s+1} + ... + a_t for s <= t, of running sums in float64: there a difference keeps the small terms."""
+    return (sum_BHT[..., :, None] - sum_BHS[..., None, :]).clamp(max=0)
+
+
+def square_scan(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, state: Tensor | None, keep: bool
+) -> tuple[Tensor, Tensor | None]:
+    """(y_BHTV, S_T) of y_t = sum_{s<=t} (q_t . k_s)^2 L_ts v_s with S over `second_order` channels.
+
+    S costs as much as all else where one chunk holds everything, and is None then unless it is to be kept.
+    """
     with torch.autocast(q.device.type, enabled=False):
         T, size = q.shape[2], ops.chunk_size(q.shape[2], CHUNK)
-        q, k, v = (ops.chunked(ops.wide(z), size) for z in (q, k, v))
-        inside, k2 = ops.decays(log_decay, T, k, size), second_order(k)
-        starts, S = ops.carry(inside.whole, (k2 * inside.to_end).mT @ v, state, torch.mul)
-        y = ((q @ k.mT).square() * inside.mask) @ v
-        if state is not None or q.shape[2] > 1:
-            y = y + (second_order(q) * inside.from_start) @ starts
-        return y.flatten(2, 3)[:, :, :T], S
+        q, k, v, a = (ops.chunked(ops.wide(z), size) for z in (q, k, v, log_decay[..., None]))
+        sum_BHNC = a.squeeze(-1).double().cumsum(dim=-1)
+        y = ((q @ k.mT).square() * since(sum_BHNC, sum_BHNC).to(q.dtype).exp().tril()) @ v
+        if state is not None or keep or q.shape[2] > 1:
+            to_end, from_start = (z.to(q.dtype).exp()[..., None] for z in (sum_BHNC[..., -1:] - sum_BHNC, sum_BHNC))
+            write = (second_order(k) * to_end).mT @ v
+            starts, state = ops.carry(from_start[..., -1:, :], write, state, torch.mul)
+            y = y + (second_order(q) * from_start) @ starts
+        return y.flatten(2, 3)[:, :, :T], state
 
 
 def ratio(y_BHTV: Tensor) -> Tensor:
@@ -62,16 +74,16 @@ def ratio(y_BHTV: Tensor) -> Tensor:
 
 def exponential(q: Tensor, k: Tensor, a_BHS: Tensor, scale: float) -> Tensor:
     """A_BHTS of 2Mamba-E; the queries are the last T of the S positions."""
-    sum_BHS = a_BHS.double().cumsum(dim=-1)  # in float64 a difference of sums keeps the small terms
-    since_BHTS = (sum_BHS[:, :, -q.shape[2] :, None] - sum_BHS[:, :, None]).clamp(max=0)
-    return ops.causal_softmax(ops.scores(q, k, scale) + since_BHTS.to(a_BHS.dtype)).to(q.dtype)
+    sum_BHS = a_BHS.double().cumsum(dim=-1)
+    since_BHTS = since(sum_BHS[..., -q.shape[2] :], sum_BHS).to(a_BHS.dtype)
+    return ops.causal_softmax(ops.scores(q, k, scale) + since_BHTS).to(q.dtype)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scale: float, power: str) -> Tensor:
     """y_BHTV of q_BHTK, k_BHTK, v_BHTV and log_decay_BHT <= 0; power is "2" or "exp"."""
     if power == "exp":
         return exponential(q, k, log_decay, scale) @ v
-    return ratio(square_scan(q * scale, k, with_one(v), log_decay, None)[0]).to(v.dtype)
+    return ratio(square_scan(q * scale, k, with_one(v), log_decay, None, keep=False)[0]).to(v.dtype)
 
 
 attend.reference = reference
@@ -111,23 +123,23 @@ class Mixer(TokenMixer):
         self.out = ops.linear(d_model, d_model)
 
     @abstractmethod
-    def read(self, q: Tensor, k: Tensor, v: Tensor, a_BHT: Tensor, memory: Any) -> tuple[Tensor, Any]:
-        """(y_BHTV, memory after these tokens); memory is None before the first."""
+    def read(self, q: Tensor, k: Tensor, v: Tensor, a_BHT: Tensor, memory: Any, keep: bool) -> tuple[Tensor, Any]:
+        """(y_BHTV, memory after these tokens if it is to be kept); memory is None before the first."""
 
-    def run(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+    def run(self, x_BTD: Tensor, state: State, keep: bool = True) -> tuple[Tensor, State]:
         D = x_BTD.shape[-1]
         qkv, a_BTH = self.inner(x_BTD).split([3 * D, self.heads], dim=-1)
         qkv, past_BWD = ops.short_conv(qkv, self.conv_DW, state.past_BWD)
         qkv = qkv if self.conv_bias_D is None else qkv + self.conv_bias_D
         q, k, v = (ops.split_heads(z, self.heads) for z in qkv.chunk(3, dim=-1))
-        y_BHTV, memory = self.read(q, k, v, -softplus(ops.wide(a_BTH)).mT, state.memory)
+        y_BHTV, memory = self.read(q, k, v, -softplus(ops.wide(a_BTH)).mT, state.memory, keep)
         return self.out(ops.merge_heads(y_BHTV.to(x_BTD.dtype))), State(memory, past_BWD)
 
     def init_state(self, batch: int) -> State:
         return State(None, self.out.weight.new_zeros(batch, self.past, 3 * self.out.in_features))
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.prefill(x_BTD)[0]
+        return self.run(x_BTD, self.init_state(x_BTD.shape[0]), keep=False)[0]
 
     def prefill(self, x_BTD: Tensor) -> tuple[Tensor, State]:
         return self.run(x_BTD, self.init_state(x_BTD.shape[0]))
@@ -138,13 +150,13 @@ class Mixer(TokenMixer):
 
 
 class Squared(Mixer, RecurrentMixer):
-    def read(self, q: Tensor, k: Tensor, v: Tensor, a_BHT: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        y_BHTV, S_BHKV = square_scan(q * self.scale, k, with_one(v), a_BHT, memory)
+    def read(self, q: Tensor, k: Tensor, v: Tensor, a_BHT: Tensor, memory: Any, keep: bool) -> tuple[Tensor, Any]:
+        y_BHTV, S_BHKV = square_scan(q * self.scale, k, with_one(v), a_BHT, memory, keep)
         return ratio(y_BHTV), S_BHKV
 
 
 class Exponential(Mixer):
-    def read(self, q: Tensor, k: Tensor, v: Tensor, a_BHT: Tensor, memory: Any) -> tuple[Tensor, Any]:
+    def read(self, q: Tensor, k: Tensor, v: Tensor, a_BHT: Tensor, memory: Any, keep: bool) -> tuple[Tensor, Any]:
         now = (k, v, a_BHT)
         k, v, a_BHS = (torch.cat(z, dim=2) for z in zip(memory, now, strict=True)) if memory else now
         return exponential(q, k, a_BHS, self.scale) @ v, (k, v, a_BHS)
