@@ -57,7 +57,7 @@ class ShortConv(nn.Module):
 
     def __init__(self, width: int, taps: int):
         super().__init__()
-        weight_DW = torch.randn(width, taps) * 0.2
+        weight_DW = torch.randn(width, taps) * 0.02
         weight_DW[:, -1] += 1
         self.weight_DW = nn.Parameter(weight_DW)
 
