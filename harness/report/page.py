@@ -83,7 +83,8 @@ def lengths(evidence: Evidence, cell: Cell) -> list[int]:
 
 def cell_name(evidence: Evidence, cell: Cell) -> str:
     """`recall/needle-8 accuracy @ 1,024 (8×)`."""
-    return " ".join(part for part in (f"{cell.suite}/{cell.task}", words(cell.metric), at(evidence, cell)) if part)
+    parts = (f"{cell.suite}/{cell.task}", heading(evidence, cell)[0], at(evidence, cell))
+    return " ".join(part for part in parts if part)
 
 
 def words(name: str) -> str:
@@ -91,13 +92,11 @@ def words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def column(evidence: Evidence, cell: Cell, *, shown: bool = True, group: bool = True) -> Column:
+def column(evidence: Evidence, cell: Cell, *, shown: bool = True) -> Column:
     """The heading of a measured cell."""
-    metric = evidence.metric(cell)
-    above = " ".join(part for part in (f"{cell.suite}/{cell.task}", at(evidence, cell)) if part) if group else ""
-    return Column(
-        words(cell.metric), unit=told_unit(evidence, cell), better=metric.better, numeric=True, group=above, shown=shown
-    )
+    above = " ".join(part for part in (f"{cell.suite}/{cell.task}", at(evidence, cell)) if part)
+    label, told = heading(evidence, cell)
+    return Column(label, unit=told, better=evidence.metric(cell).better, numeric=True, group=above, shown=shown)
 
 
 def unit(name: str) -> str:
@@ -106,10 +105,10 @@ def unit(name: str) -> str:
     return plain if plain in ("", "per doubling") else name
 
 
-def told_unit(evidence: Evidence, cell: Cell) -> str:
-    """The unit of a cell's metric where its name does not say it already."""
-    name = evidence.metric(cell).unit
-    return "" if name.replace("/", " per ") == words(cell.metric) else unit(name)
+def heading(evidence: Evidence, cell: Cell) -> tuple[str, str]:
+    """(name, unit) of a cell's metric; the unit alone where it says it all, as `nats per token` for nats."""
+    name, spelled = words(cell.metric), evidence.metric(cell).unit.replace("/", " per ")
+    return (spelled, "") if spelled.startswith(name) else (name, unit(evidence.metric(cell).unit))
 
 
 def score(ties: Ties, run: Run, cell: Cell, places: int, root: str) -> Item:
@@ -119,7 +118,8 @@ def score(ties: Ties, run: Run, cell: Cell, places: int, root: str) -> Item:
         return absent(evidence.missing(run, cell), f"{root}{run.page}#seeds")
     item = measured(summary, places, seeds=len(evidence.seeds), href=f"{root}{run.page}#{cell.id}")
     letters = ties.letters(cell).get(run.id, "")
-    return replace(item, best="a" in letters, letters=letters if len(evidence.runs) <= MANY else "")
+    best = "a" in letters and summary.seeds == len(evidence.seeds)
+    return replace(item, best=best, letters=letters if len(evidence.runs) <= MANY else "")
 
 
 def run_item(run: Run, root: str) -> Item:

@@ -13,7 +13,7 @@ from harness.report import charts
 from harness.report.evidence import DONE, Cell, Evidence
 from harness.report.numbers import compact, duration
 from harness.report.overview import headline
-from harness.report.page import Page, cell_name, legend, run_item, t_table, told_unit, words
+from harness.report.page import Page, cell_name, heading, legend, run_item, t_table, words
 from harness.report.tables import ARROWS, Column, Item, Row, Table
 
 EFFICIENCY = "efficiency"  # the suite whose measurements are costs
@@ -52,7 +52,7 @@ def compare(evidence: Evidence) -> Page:
             "first": list(pairs[0]) if pairs else [run.id for run in runs[:2]],
             "runs": [[run.id, run.label, len(run.values)] for run in runs],
             "cells": [
-                [cell.id, cell_name(evidence, cell), evidence.metric(cell).better, told_unit(evidence, cell)]
+                [cell.id, cell_name(evidence, cell), evidence.metric(cell).better, heading(evidence, cell)[1]]
                 for cell in evidence.cells
             ],
         },

@@ -9,7 +9,7 @@ from typing import Any
 from harness.report import charts, export
 from harness.report.evidence import DONE, Cell, Evidence, Run, docstring, trouble
 from harness.report.numbers import commit, count, decimals, duration, show
-from harness.report.page import Page, at, told_unit, words
+from harness.report.page import Page, at, heading
 from harness.report.paper import curves
 from harness.report.tables import ARROWS, Column, Item, Row, Table
 
@@ -109,8 +109,8 @@ def _measurement(evidence: Evidence, run: Run, cell: Cell) -> Row:
     metric, values, summary = evidence.metric(cell), run.values.get(cell, {}), run.summary(cell)
     gaps = evidence.missing(run, cell)
     places = decimals(value.value for value in values.values())
-    told = told_unit(evidence, cell)
-    label = f"{words(cell.metric)} ({told})" if told else words(cell.metric)
+    name, told = heading(evidence, cell)
+    label = f"{name} ({told})" if told else name
     items = [
         Item(" ".join(part for part in (cell.task, at(evidence, cell)) if part), href=f"../suites/{cell.suite}.html"),
         Item(f"{label} {ARROWS.get(metric.better, '')}".rstrip()),

@@ -15,7 +15,9 @@ from harness.rank import Ranked, rank
 from harness.report.evidence import DONE, Cell, Evidence, Run
 from harness.verdict import holm
 
-SHARED_LETTERS = "Runs of a column that share a letter are not told apart; bold: the leading group"
+SHARED_LETTERS = (
+    "Runs of a column that share a letter are not told apart; bold: the leading group, where no seed is missing"
+)
 MANY = 40  # runs beyond which each is compared with the leader alone, since pairs grow with the square
 
 

@@ -123,7 +123,21 @@ var attest = (function () {
     target.scrollIntoView();
   }
 
+  /** A menu closes when the reader turns elsewhere, or with Escape. */
+  function menus() {
+    document.addEventListener("click", function (event) {
+      document.querySelectorAll(".menu[open]").forEach(function (menu) { if (!menu.contains(event.target)) menu.open = false; });
+    });
+    document.addEventListener("keydown", function (event) {
+      var menu = event.key === "Escape" && document.activeElement.closest(".menu[open]");
+      if (!menu) return;
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    });
+  }
+
   theme();
+  menus();
   copyButtons();
   roles();
   window.addEventListener("hashchange", reveal);
