@@ -39,12 +39,12 @@ class HeadLoss(torch.autograd.Function):
         total = torch.zeros((), dtype=wide, device=x_ND.device)
         grad_x, grad_E = torch.empty_like(x_ND), torch.zeros_like(E_VD)
         for x_CD, target_C, grad_CD in zip(x_ND.split(rows), target_N.split(rows), grad_x.split(rows), strict=True):
-            logits_CV = (x_CD @ E_VD.T).to(wide)
-            norm_C1 = logits_CV.logsumexp(-1, keepdim=True)
-            total += (norm_C1 - logits_CV.gather(1, target_C[:, None])).sum()
+            p_CV = (x_CD @ E_VD.T).to(wide)  # logits, then in place their exponentials, then probabilities
+            target_C1, top_C1 = p_CV.gather(1, target_C[:, None]), p_CV.amax(-1, keepdim=True)
+            sum_C1 = p_CV.sub_(top_C1).exp_().sum(-1, keepdim=True)
+            total += (sum_C1.log() + top_C1 - target_C1).sum()
             if any(ctx.needs_input_grad):
-                p_CV = logits_CV.sub_(norm_C1).exp_()
-                p_CV.scatter_add_(1, target_C[:, None], -torch.ones_like(norm_C1))
+                p_CV.div_(sum_C1).scatter_add_(1, target_C[:, None], -torch.ones_like(sum_C1))
                 grad_CD.copy_(p_CV @ E_VD)
                 grad_E += p_CV.T @ x_CD
         ctx.save_for_backward(grad_x, grad_E)
