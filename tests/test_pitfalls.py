@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import impls
 from impls import ops
 from impls.softpick import softpick
-from tests.cases import Case, nudged, width
+from tests.cases import Case, nudged, tokens, width
 from tests.conftest import SHARED
 
 PITFALLS = SHARED / "pitfalls"
@@ -41,21 +41,27 @@ def script(monkeypatch):
 
 
 class Adapter(nn.Module):
-    """A mixer with the keywords that the scripts use."""
+    """A mixer with the keywords that the scripts use.
+
+    Their tolerances are absolute, for outputs near 1 in float32. Where a mechanism's grow past that, as unnormalised
+    sums do, all outputs are divided by one constant.
+    """
 
     def __init__(self, mixer: nn.Module):
         super().__init__()
         self.mixer = mixer
+        with torch.no_grad():
+            self.unit = max(1.0, mixer(tokens(mixer, 200)).abs().max().item())
 
     def forward(self, x: Tensor, mask: Tensor | None = None, segment_ids: Tensor | None = None) -> Tensor:
         if segment_ids is not None:
             lengths = torch.unique_consecutive(segment_ids[0], return_counts=True)[1].tolist()
-            return self.mixer.packed(x, lengths)  # pyright: ignore[reportCallIssue]
+            return self.mixer.packed(x, lengths) / self.unit  # pyright: ignore[reportCallIssue]
         if mask is None:
-            return self.mixer(x)
+            return self.mixer(x) / self.unit
         y = torch.zeros_like(x)
         for row, real in enumerate(mask):
-            y[row, real] = self.mixer(x[row : row + 1, real])[0]
+            y[row, real] = self.mixer(x[row : row + 1, real])[0] / self.unit
         return y
 
 
