@@ -36,6 +36,7 @@ SPLITS = ("train", "valid", "test")
 END = "<|endoftext|>"
 END_ID = 0
 REMAKE = "make it with: python -m harness.data --profile <profile>"
+BATCH = 1000  # articles encoded at a time
 ALPHABET = 256  # a byte-level tokenizer begins with END and one token a byte
 
 
@@ -129,10 +130,13 @@ def token_bytes(tokenizer: Tokenizer) -> np.ndarray:
 
 def encode(articles: list[Article], tokenizer: Tokenizer) -> np.ndarray:
     """<end> article <end> article … <end>, in the narrowest type that holds the vocabulary."""
-    ids = [END_ID]
-    for encoding in tokenizer.encode_batch_fast([article.text for article in articles], add_special_tokens=False):
-        ids += [*encoding.ids, END_ID]
-    return np.array(ids, dtype=np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32)
+    dtype = np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
+    parts = [np.array([END_ID], dtype=dtype)]
+    for first in range(0, len(articles), BATCH):
+        texts = [article.text for article in articles[first : first + BATCH]]
+        for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False):
+            parts.append(np.array([*encoding.ids, END_ID], dtype=dtype))
+    return np.concatenate(parts)
 
 
 def make(settings: Data, folder: Path, say: Callable[[str], None]) -> None:

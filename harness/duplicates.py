@@ -17,7 +17,7 @@ import numpy as np
 RUN = 8  # words in a shingle
 SHARE = 0.2  # of the shorter article's shingles
 CROWD = 64  # a shingle in more articles than this is a formula of the genre: it links neighbours only
-SAMPLED = 20_000_000  # words above which only every k-th shingle, by its hash, is compared
+SAMPLED = 100_000_000  # characters above which only every k-th shingle, by its hash, is compared
 
 
 def groups(texts: Sequence[str]) -> list[int]:
@@ -44,11 +44,11 @@ def _shingles(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     A text shorter than a shingle counts as one, padded with zeros.
     """
     known: dict[str, int] = {}
-    words = [[_word(known, word) for word in re.findall(r"\w+", text.lower())] for text in texts]
-    every = np.uint64(1 + sum(map(len, words)) // SAMPLED)
+    every = np.uint64(1 + sum(map(len, texts)) // SAMPLED)
     hashes, owners = [np.zeros(0, dtype=np.uint64)], [np.zeros(0, dtype=np.int64)]
-    for owner, row in enumerate(words):
-        padded = np.array(row + [0] * (RUN - len(row)), dtype=np.uint64)
+    for owner, text in enumerate(texts):
+        words = [_word(known, word) for word in re.findall(r"\w+", text.lower())]
+        padded = np.array(words + [0] * (RUN - len(words)), dtype=np.uint64)
         mixed = np.zeros(len(padded) - RUN + 1, dtype=np.uint64)
         for place in range(RUN):
             mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + padded[place : place + len(mixed)]

@@ -62,6 +62,14 @@ def test_a_copy_inside_a_longer_article_is_found():
     assert duplicates.groups([article.text for article in [*plain, longer]])[-1] == 3
 
 
+def test_large_corpora_are_compared_on_a_sample_of_their_shingles(monkeypatch: pytest.MonkeyPatch):
+    plain = articles(40, words=400)
+    made = [article.text for article in [*plain, edited(plain[7], "a", 0.03), edited(plain[9], "b", 0.03)]]
+    monkeypatch.setattr(duplicates, "SAMPLED", sum(map(len, made)) // 7)
+    assert len(duplicates._shingles(made)[0]) < 42 * 400 / 6
+    assert duplicates.groups(made) == [*range(40), 7, 9]
+
+
 def test_a_shared_phrase_is_no_duplicate():
     phrase = " this sentence of exactly nine words opens every article "
     made = [phrase + article.text for article in articles(100)]

@@ -230,6 +230,16 @@ def test_training_learns():
     assert final == pytest.approx(sum(losses[-15:]) / 15)
 
 
+def test_bfloat16_autocast_trains_weights_of_float32():
+    made = fit(steps=40, kinds=["mqar-2"], length=8, batch=32, lr=2e-2, warmup=4, precision="bf16")
+    losses: list[float] = []
+    made.run(never, lambda point: losses.append(point.loss))
+    assert losses[-1] < 0.9 * losses[0]
+    assert {p.dtype for p in made.model.parameters()} == {torch.float32}
+    exact = fit(steps=40, kinds=["mqar-2"], length=8, batch=32, lr=2e-2, warmup=4)
+    assert losses[0] == pytest.approx(exact._backward(exact.task.batch(0)), rel=2e-2)
+
+
 def test_the_curve_is_thinned_and_keeps_the_last_step():
     made = fit(curve_every=5)
     made.run(never, nothing)
