@@ -241,6 +241,22 @@ def test_docstrings_are_taken_and_code_is_not():
     assert sources._docstrings(b"x = 1") == ""
 
 
+def test_the_standard_library_is_an_article_a_module_and_one_a_help_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "test").mkdir()
+    (tmp_path / "b.py").write_text('"""Of b."""')
+    (tmp_path / "a.py").write_text("x = 1")
+    (tmp_path / "test" / "c.py").write_text('"""A test."""')
+    monkeypatch.setattr(sources.sysconfig, "get_path", lambda name: str(tmp_path))
+    source = sources.stdlib()
+    titles = [article.title for article in source.articles]
+    assert [title for title in titles if not title.startswith("help:")] == ["b.py"]
+    assert len(titles) > 50
+    assert source.record["licence"] == "PSF-2.0"
+    assert source.record["sha256"] == sources.stdlib().record["sha256"]
+
+
 HUB = Data(source="hub", hub=Hub(dataset="HuggingFaceFW/fineweb-edu", name="sample-10BT", documents=10))
 
 
