@@ -331,3 +331,9 @@ def test_any_value_anywhere_never_traces_back(where: str, value: Any) -> None:
         references.check(paper, doc)
     assert paper is not None or doc.faults()
     assert all("\n" not in fault and len(fault) < 700 for fault in doc.faults())
+
+
+def test_papers_that_wait_to_be_run_are_valid_and_no_paper_is_there_twice() -> None:
+    waiting = spec.load_papers(spec.PAPERS / "next")
+    assert waiting
+    assert not waiting.keys() & spec.load_papers().keys()

@@ -255,7 +255,7 @@ def test_the_inputs_of_a_rule_are_what_its_step_loads(built: Project):
     asked = {
         str(f.relative_to(ROOT)) for name in ("harness/suites", "harness/tasks") for f in (ROOT / name).glob("*.py")
     }
-    asked |= {f"impls/{name}.py" for name in impls.names()}
+    asked |= {f"impls/{name}.py" for name in (*impls.names(), "parts")}
     settled = set(whole(*dependencies.SETTLED))
     for command, inputs in steps:
         done = built.run([sys.executable, "-c", LOADED, *command])
