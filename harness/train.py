@@ -146,8 +146,11 @@ def _prepare(job: Job, task: tasks.Task, device: str, record: dict[str, Any], sa
 
 def fingerprint(record: dict[str, Any], task: tasks.Task) -> str:
     """A digest of everything that decides the weights: settings, model, code, data, versions, instructions."""
-    names = ("run", "task", "seed", "settings", "model", "versions", "hardware", "device", "threads")
+    names = ("run", "task", "seed", "settings", "model", "versions", "threads")
     whole = {name: record[name] for name in names} | {"code": provenance.code(), "data": task.digest}
+    # which of a machine's GPUs, and how many cores it has, decides nothing; a resumed run may get another one
+    whole["hardware"] = {name: value for name, value in record["hardware"].items() if name != "cores"}
+    whole["device"] = record["device"].partition(":")[0]
     return hashlib.sha256(canonical(whole).encode()).hexdigest()
 
 
