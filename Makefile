@@ -24,7 +24,7 @@ site: $(INSTALLED) ## train, evaluate, judge, render: the profile of config/conf
 	@echo "$(CURDIR)/results/site/index.html"
 
 smoke: $(INSTALLED) ## the same, as small as can be: every mechanism, every page, no meaning
-	@$(BIN)/snakemake --cores $(CORES) --config profile=smoke
+	@$(BIN)/snakemake --cores $(CORES) --config profile=smoke 'seeds=[0,1]'
 	@echo "$(CURDIR)/results/site/index.html"
 
 test: lint ## lint, then all tests
