@@ -162,14 +162,14 @@ class LM(nn.Module):
         """logits_BTV; row t depends on ids[:, :t + 1] only."""
         return self.head(self.hidden(ids_BT))
 
-    def prefill(self, ids_BT: Tensor) -> tuple[Tensor, list[LayerState]]:
-        """(logits_BTV, state after T tokens)."""
+    def prefill(self, ids_BT: Tensor, last: int = 0) -> tuple[Tensor, list[LayerState]]:
+        """(logits_BTV, state after T tokens); logits of the last positions only where `last` says of how many."""
         x_BTD = self.embedding(ids_BT)
         states = []
         for layer in self.layers:
             x_BTD, state = layer.prefill(x_BTD)
             states.append(state)
-        return self.head(self.norm(x_BTD)), states
+        return self.head(self.norm(x_BTD[:, -last:])), states
 
     def step(self, ids_B: Tensor, states: list[LayerState]) -> tuple[Tensor, list[LayerState]]:
         """(logits_BV, next state) for one more token a row."""
