@@ -2,6 +2,7 @@
 
     results/measurements.{csv,parquet,json}   one measurement a row, the same rows in each, sorted
     results/runs.json                         one training a record, with its suites and, for what is missing, why
+    results/items.parquet                     scores behind the measurements, see harness.items
 
 Only finite numbers of the runs, seeds, suites and cells that config and papers ask for get into the tables. What was
 not measured is no row: never 0, -1 or NaN. A file that is damaged, or that says it is of another run or seed than its
@@ -21,11 +22,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from harness import records, suites
+from harness import items, records, suites
 from harness.errors import leave
 from harness.files import write_atomic
 from harness.metrics import load_suite
-from harness.plan import Plan
+from harness.plan import Plan, add_options
 from harness.records import Evaluation
 
 COLUMNS = {
@@ -97,13 +98,18 @@ def read_suite(
 
 
 def trust(path: Path, found: Evaluation, wanted: list[suites.Cell]) -> None:
-    """Raises ValueError when a cell stands twice in a file, or is none that the profile asks for."""
+    """Raises ValueError for a cell that stands twice or that the profile does not ask for, and for a damaged score."""
     cells = [row.cell for row in found.rows]
     for cell in cells:
         if cells.count(cell) > 1:
             raise ValueError(f"{path} holds {suites.name(cell)} twice; {records.MEND}")
         if cell not in wanted:
             raise ValueError(f"{path} holds {suites.name(cell)}, which the profile does not ask for; {records.MEND}")
+    for name, scores in found.items.items():
+        try:
+            records.unpacked(scores)
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged (items of {name}: {error}); {records.MEND}") from None
 
 
 def table(found: Evaluation) -> Table:
@@ -167,11 +173,16 @@ def to_parquet(rows: Table) -> bytes:
 
 
 def write(rows: Table, trainings: Table, results: Path) -> None:
-    """All four files, each atomically."""
+    """The measurements and the trainings, each file atomically."""
     write_atomic(results / "measurements.csv", to_csv(rows))
     write_atomic(results / "measurements.parquet", to_parquet(rows))
     write_atomic(results / "measurements.json", to_json(rows))
     write_atomic(results / "runs.json", to_json(trainings))
+
+
+def write_items(rows: Table, results: Path) -> None:
+    """items.parquet, atomically."""
+    write_atomic(results / "items.parquet", items.to_parquet(items.gather(rows, results / "runs")))
 
 
 def report(rows: Table, trainings: Table) -> Iterator[str]:
@@ -195,12 +206,10 @@ def _order(row: dict[str, Any], columns: tuple[str, ...] = ("run", "seed", "suit
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.aggregate", description="Gather all results into tables.")
-    parser.add_argument("--profile", help="instead of the one in config/config.yaml")
-    parser.add_argument("--seeds", type=int, nargs="+", help="likewise")
-    parser.add_argument("--suites", nargs="+", help="likewise")
-    given = {key: value for key, value in vars(parser.parse_args()).items() if value is not None}
-    rows, trainings = collect(Plan.load(given))
+    add_options(parser)
+    rows, trainings = collect(Plan.asked(parser.parse_args()))
     write(rows, trainings, Path("results"))
+    write_items(rows, Path("results"))
     print(*report(rows, trainings), sep="\n", file=sys.stderr)
 
 

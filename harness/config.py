@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, create_model, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from harness import metrics, tasks, yamlio
 from harness.closed import Closed, Count, Distinct, Name, Seed, Slug, Text, check
@@ -21,6 +21,7 @@ from harness.tasks import TrainSettings
 
 CONFIG = Path("config/config.yaml")
 PROFILES = Path("config/profiles")
+PAPERS = Path("papers")
 DATA = Path("results/data")
 
 
@@ -30,10 +31,15 @@ def _device(text: str) -> str:
     return text
 
 
+def _listed(papers: Any) -> Any:
+    return [papers] if isinstance(papers, str) and papers != "all" else papers
+
+
 class Config(Closed):
     """`config/config.yaml`: which profile, seeds and suites, on which device."""
 
     profile: Slug = "laptop"
+    papers: Annotated[Distinct[Slug] | Literal["all"], BeforeValidator(_listed)] = "all"
     seeds: Distinct[Seed] = (0, 1, 2)
     suites: Distinct[Name] = ("loss", "recall")
     device: Annotated[str, AfterValidator(_device)] = "auto"
@@ -127,16 +133,25 @@ def load_config(path: str | Path = CONFIG, overrides: dict[str, Any] | None = No
     config = _checked(file, Config)
     line = yamlio.Document("--config", {**file.value, **_typed(overrides or {})})
     config = _checked(line, Config) if overrides else config
-    for place, suite in enumerate(config.suites):
-        if suite not in metrics.suite_names():
-            doc = line if overrides and "suites" in overrides else file
-            doc.blame(("suites", place), f"unknown suite {suite!r}{suggest(suite, metrics.suite_names())}")
-    if config.profile not in profile_names():
-        doc = line if overrides and "profile" in overrides else file
-        doc.blame(("profile",), f"unknown profile {config.profile!r}{suggest(config.profile, profile_names())}")
+    for key, known in (("profile", profile_names()), ("papers", paper_names()), ("suites", metrics.suite_names())):
+        doc = line if overrides and key in overrides else file
+        _blame_unknown(doc, key, getattr(config, key), known)
     file.refuse()
     line.refuse()
     return config
+
+
+def _blame_unknown(doc: yamlio.Document, key: str, given: str | tuple[str, ...], known: list[str]) -> None:
+    """Note in `doc` each name under `key` that is not known."""
+    for place, name in enumerate(() if given == "all" else [given] if isinstance(given, str) else given):
+        if name not in known:
+            at = (key,) if isinstance(given, str) else (key, place)
+            doc.blame(at, f"unknown {key.removesuffix('s')} {name!r}{suggest(name, known)}")
+
+
+def paper_names(folder: Path = PAPERS) -> list[str]:
+    """The slug of every paper, in alphabetical order."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
 def profile_names(folder: Path = PROFILES) -> list[str]:

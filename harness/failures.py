@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from harness.errors import UserError, leave
 from harness.files import read_json
-from harness.plan import Plan
+from harness.plan import Plan, add_options
 
 
 class Failure(NamedTuple):
@@ -49,14 +49,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m harness.failures", description="List the runs and suites that failed, or forget them."
     )
-    parser.add_argument("--profile", help="instead of the one in config/config.yaml")
-    parser.add_argument("--seeds", type=int, nargs="+", help="likewise")
-    parser.add_argument("--suites", nargs="+", help="likewise")
+    add_options(parser)
     parser.add_argument("--remove", action="store_true", help="remove the records of the failed ones")
-    given = {key: value for key, value in vars(parser.parse_args()).items() if value is not None}
-    removing = given.pop("remove")
-    records = Plan.load(given).records()
-    if removing:
+    given = parser.parse_args()
+    records = Plan.asked(given).records()
+    if given.remove:
         print("\n".join(f"removed {record}" for record in remove(records)) or "no failed record")
     elif failures := list(find(records)):
         raise UserError("\n".join(map(str, failures)))

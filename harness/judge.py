@@ -16,7 +16,7 @@ from harness import claims, measured
 from harness.errors import UserError, leave
 from harness.files import read_json, write_json
 from harness.outcomes import Bench
-from harness.plan import Plan
+from harness.plan import Plan, add_options
 from harness.runs import RunSettings, run_ids
 from harness.settle import judge_paper
 from harness.spec import Paper
@@ -57,9 +57,7 @@ def read_noise(path: Path) -> dict[str, float]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.judge", description="Judge every claim of every paper.")
-    parser.add_argument("--profile", help="instead of the one in config/config.yaml")
-    parser.add_argument("--seeds", type=int, nargs="+", help="likewise")
-    parser.add_argument("--suites", nargs="+", help="likewise")
+    add_options(parser)
     results = Path("results")
     parser.add_argument("--measurements", type=Path, default=results / "measurements.csv", help="or the .parquet")
     parser.add_argument("--runs", type=Path, default=results / "runs.json")
@@ -67,11 +65,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--noise", type=Path, default=results / "noise.json", help="optional")
     parser.add_argument("--out", type=Path, default=results / "verdicts.json")
     given = parser.parse_args(arguments)
-    overrides = {key: getattr(given, key) for key in ("profile", "seeds", "suites") if getattr(given, key) is not None}
-    plan = Plan.load(overrides)
+    asked = Plan.asked(given)
     found = measured.read(given.measurements, given.runs, given.items)
-    bench = Bench(plan.profile, plan.config.seeds, plan.config.suites, found, read_noise(given.noise))
-    records = judge(plan.papers, plan.runs, bench)
+    bench = Bench(asked.profile, asked.config.seeds, asked.config.suites, found, read_noise(given.noise))
+    records = judge(asked.papers, asked.runs, bench)
     write_json(given.out, records)
     counts = {verdict: sum(record["verdict"] == verdict for record in records) for verdict in get_args(Verdict)}
     print(f"{given.out}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))

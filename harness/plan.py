@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,14 @@ from harness.runs import RunSettings, canonical, resolve
 from harness.spec import Paper, load_papers
 
 CORPUS = {"lm"}  # tasks that read the corpus
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """The options of a step that reads the whole configuration: what `Plan.arguments` writes and `Plan.asked` reads."""
+    parser.add_argument("--profile", help="instead of the one in config/config.yaml")
+    parser.add_argument("--papers", nargs="+", help="likewise; `all` is every paper")
+    parser.add_argument("--seeds", type=int, nargs="+", help="likewise")
+    parser.add_argument("--suites", nargs="+", help="likewise")
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,17 @@ class Plan:
         """Read config, profile and papers of the current folder. Raises UserError with every fault."""
         config = load_config(overrides=dict(overrides or {}))
         profile, papers = load_profile(config.profile), load_papers()
+        if config.papers != "all":
+            papers = {slug: paper for slug, paper in papers.items() if slug in config.papers}
         return cls(config, profile, papers, resolve(papers, profile))
+
+    @classmethod
+    def asked(cls, given: Namespace) -> Plan:
+        """The plan of a command line with `add_options`. Raises UserError with every fault."""
+        found = {key: getattr(given, key) for key in ("profile", "papers", "seeds", "suites")}
+        return cls.load(
+            {key: "all" if value == ["all"] else value for key, value in found.items() if value is not None}
+        )
 
     @property
     def tasks(self) -> dict[str, str]:
@@ -61,8 +80,10 @@ class Plan:
 
     def arguments(self) -> str:
         """What a report step is told on its command line, so that it sees this configuration, overrides and all."""
-        seeds = " ".join(map(str, self.config.seeds))
-        return f"--profile {self.config.profile} --seeds {seeds} --suites {' '.join(self.config.suites)}"
+        config = self.config
+        papers = "all" if config.papers == "all" else " ".join(config.papers)
+        seeds, suites = " ".join(map(str, config.seeds)), " ".join(config.suites)
+        return f"--profile {config.profile} --papers {papers} --seeds {seeds} --suites {suites}"
 
     def claims(self) -> str:
         """A digest that is equal for equal papers, however their files are laid out."""

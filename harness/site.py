@@ -22,7 +22,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness.errors import leave
-from harness.plan import Plan
+from harness.plan import Plan, add_options
 from harness.report import export, numbers, overview, palette, paper, reference, run, suite
 from harness.report.drawing import Chart, Gallery
 from harness.report.evidence import Evidence
@@ -170,15 +170,15 @@ def alive(pid: int) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.site", description="Render the site from the results.")
-    parser.add_argument("--profile", help="instead of the one in config/config.yaml")
-    parser.add_argument("--seeds", type=int, nargs="+", help="likewise")
-    parser.add_argument("--suites", nargs="+", help="likewise")
+    add_options(parser)
     parser.add_argument("--out", type=Path, default=RESULTS / "site", help="folder to write (default: %(default)s)")
-    given = {key: value for key, value in vars(parser.parse_args()).items() if value is not None}
-    out = given.pop("out")
+    given = parser.parse_args()
     start = time.perf_counter()
-    pages = build(load(Plan.load(given), RESULTS), out)
-    print(f"{pages} pages in {time.perf_counter() - start:.1f} s: {os.path.join(out, 'index.html')}", file=sys.stderr)
+    pages = build(load(Plan.asked(given), RESULTS), given.out)
+    print(
+        f"{pages} pages in {time.perf_counter() - start:.1f} s: {os.path.join(given.out, 'index.html')}",
+        file=sys.stderr,
+    )
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import closed, config, metrics, tasks, yamlio
+from harness import closed, config, metrics, plan, tasks, yamlio
 from harness.errors import UserError
 
 PROFILE = """data: {source: wiki, vocab: 1024}
@@ -229,3 +230,19 @@ def test_the_defaults_that_are_explained_are_the_defaults() -> None:
                 value = list(known.default) if isinstance(known.default, tuple) else known.default
                 shown = str(value).lower() if isinstance(value, bool) else str(value).replace("'", "")
                 assert stated[name] == shown, name
+
+
+def test_papers_are_chosen_by_name() -> None:
+    assert config.load_config().papers == "all"
+    assert config.load_config(overrides={"papers": "softpick"}).papers == ("softpick",)
+    assert set(plan.Plan.load({"papers": ["gla", "softpick"]}).papers) == {"gla", "softpick"}
+    with pytest.raises(UserError, match=r"^--config: unknown paper 'softpik'; did you mean 'softpick'\?$"):
+        config.load_config(overrides={"papers": ["softpik"]})
+
+
+def test_a_step_reads_the_plan_that_its_rule_wrote() -> None:
+    asked = plan.Plan.load({"papers": ["gla"], "seeds": [3], "suites": ["loss"], "profile": "smoke"})
+    parser = argparse.ArgumentParser()
+    plan.add_options(parser)
+    assert plan.Plan.asked(parser.parse_args(asked.arguments().split())) == asked
+    assert plan.Plan.asked(parser.parse_args(plan.Plan.load().arguments().split())) == plan.Plan.load()
