@@ -2,8 +2,8 @@
 
 measurements.csv or .parquet   one measurement a row (harness.aggregate)
 runs.json                      trainings with the state of their suites (harness.aggregate)
-items.parquet                  optional: run, seed, suite, task, length, metric, items; the scores behind a value in
-                               the order of its items, for suites whose items are the same in every seed
+items.parquet                  optional: the scores behind a value in the order of its items, for suites whose items
+                               are the same in every seed (harness.items)
 """
 
 from __future__ import annotations

@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
+from harness import suites
 from harness.closed import Closed
 from harness.metrics import Metric
 from harness.suites import Cell, Row
@@ -45,7 +48,7 @@ class Evaluation(Closed):
     commit: str
     seconds: float
     rows: list[Measurement]
-    items: dict[str, str] = {}  # noqa: RUF012  pydantic copies it. By `<task>@<length>`: scores of the examples in order
+    items: dict[str, str] = {}  # noqa: RUF012  pydantic copies it. By `suites.name(cell)`: scores in the items' order
 
 
 def folder(run: str, task: str, seed: int, runs: Path = RUNS) -> Path:
@@ -67,8 +70,16 @@ def measurement(row: Row, metric: Metric) -> Measurement:
 
 
 def packed(row: Row) -> dict[str, str]:
-    """`{"needle-8@1024": "8 7 8 0"}`: one line a cell, with integers written as such."""
-    return {f"{row.task}@{row.length}": " ".join(f"{item:g}" for item in row.items)} if row.items else {}
+    """`{"needle-8/accuracy@1024": "8 7 8 0"}`: one line a cell, with integers written as such."""
+    return {suites.name(row.cell): " ".join(f"{item:.7g}" for item in row.items)} if len(row.items) else {}
+
+
+def unpacked(text: str) -> NDArray[np.float64]:
+    """The scores of one line. Raises ValueError for anything but finite numbers."""
+    scores = np.array(text.split(), dtype=np.float64)
+    if not np.isfinite(scores).all():
+        raise ValueError("an item has no finite score")
+    return scores
 
 
 def read_training(path: Path, **identity: object) -> dict[str, Any]:

@@ -143,11 +143,21 @@ def test_a_model_without_an_opinion_costs_what_a_uniform_one_does(trained, monke
 def test_items_are_the_scores_behind_the_rows(trained, monkeypatch):
     run_main(monkeypatch, "recall")
     record = read(trained, "recall", "recall")
-    assert list(record["items"]) == sorted(f"{row['task']}@{row['length']}" for row in record["rows"])
+
+    def key(row):
+        return f"{row['task']}/{row['metric']}@{row['length']}"
+
+    assert list(record["items"]) == sorted(map(key, record["rows"]))
     for row in record["rows"]:
-        items = [float(item) for item in record["items"][f"{row['task']}@{row['length']}"].split()]
+        items = [float(item) for item in record["items"][key(row)].split()]
         assert len(items) == 8
         assert sum(items) / row["n"] == pytest.approx(row["value"])
+    run_main(monkeypatch, "loss")
+    record = read(trained, "loss", "lm")
+    for row in record["rows"]:
+        items = np.array(record["items"][key(row)].split(), dtype=float)
+        assert items.mean() == pytest.approx(row["value"], rel=1e-6)
+        assert items.std(ddof=1) / len(items) ** 0.5 == pytest.approx(row["stderr"] or 0, rel=1e-5), key(row)
 
 
 def test_picks_do_not_depend_on_the_batch(trained, monkeypatch):

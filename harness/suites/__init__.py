@@ -3,6 +3,8 @@
     TASK                 the training task whose model it measures
     METRICS              {name: Metric}: unit, better direction, score of a guesser
     Settings             what a profile may say about it
+    SHARED_ITEMS         optional: True where the items behind its numbers are the same in every seed (one text): their
+                         choice is a source of chance of its own; left out where each seed draws its own
     cells(profile)       (task, length in tokens or None, metric) of everything it measures there, in order
     evaluate(model, settings, profile, seed, device)
                          Rows of those cells. `model` maps tokens_BT to logits_BTV and is in evaluation mode, `settings`
@@ -43,6 +45,18 @@ def name(cell: Cell) -> str:
     """`length/bits_per_byte@2048`, as in a metric key."""
     task, length, metric = cell
     return f"{task}/{metric}" + ("" if length is None else f"@{length}")
+
+
+def influence(numerators_N: np.ndarray, denominators_N: np.ndarray) -> list[float]:
+    """What each of the N clusters contributes to sum / sum: N numbers whose mean is that ratio.
+
+    R + (a_i - R b_i) / mean(b): the linearisation behind the standard error of `ratio`. Clusters of two runs over the
+    same denominators are paired by it. Empty where the ratio is not finite.
+    """
+    value = numerators_N.sum() / denominators_N.sum()
+    if not np.isfinite(value):
+        return []
+    return (value + (numerators_N - value * denominators_N) / denominators_N.mean()).tolist()
 
 
 def ratio(numerators_N: np.ndarray, denominators_N: np.ndarray) -> tuple[float, float | None]:

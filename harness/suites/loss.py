@@ -11,7 +11,8 @@ last one of the window before (at the start: from the `<end>` that opens the tex
     length    bits_per_byte in windows of 1, 2, 4, 8, 16 × T; the same tokens at every length
 
 bits_per_byte = total nats / ln 2 / bytes of UTF-8 text those tokens spell; `<end>` costs nats and spells no byte.
-n counts predicted tokens; the standard error is over windows.
+n counts predicted tokens; the standard error is over windows. `items` holds what each window contributes; the windows
+are the same for every run and seed.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from harness.closed import Ascending, Count
 from harness.config import Profile, SuiteSettings
 from harness.errors import UserError
 from harness.metrics import Metric
-from harness.suites import Cell, Row, ratio
+from harness.suites import Cell, Row, influence, ratio
 
 TASK = "lm"
+SHARED_ITEMS = True
 METRICS = {
     "bits_per_byte": Metric(unit="bits/byte", better="lower", summary="cost of held-out text, whatever the tokenizer"),
     "nats": Metric(unit="nats/token", better="lower", summary="mean loss of a predicted token"),
@@ -120,16 +122,21 @@ def buckets(length: int, multiples: tuple[int, ...]) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-def bits_per_byte(nats_WL: np.ndarray, bytes_W: np.ndarray) -> tuple[float, int, float | None]:
-    """(value, predicted tokens, standard error over windows)."""
-    value, stderr = ratio(nats_WL.sum(axis=1) / math.log(2), bytes_W)
-    return value, nats_WL.size, stderr
+Scored = tuple[float, int, float | None, list[float]]  # value, predicted tokens, standard error over windows, items
 
 
-def mean_nats(nats_WL: np.ndarray) -> tuple[float, int, float | None]:
-    """(value, predicted tokens, standard error over windows)."""
-    value, stderr = ratio(nats_WL.sum(axis=1), np.full(len(nats_WL), nats_WL.shape[1]))
-    return value, nats_WL.size, stderr
+def bits_per_byte(nats_WL: np.ndarray, bytes_W: np.ndarray) -> Scored:
+    """Bits over bytes, by window."""
+    bits_W = nats_WL.sum(axis=1) / math.log(2)
+    value, stderr = ratio(bits_W, bytes_W)
+    return value, nats_WL.size, stderr, influence(bits_W, bytes_W)
+
+
+def mean_nats(nats_WL: np.ndarray) -> Scored:
+    """Nats over tokens, by window."""
+    nats_W, tokens_W = nats_WL.sum(axis=1), np.full(len(nats_WL), nats_WL.shape[1])
+    value, stderr = ratio(nats_W, tokens_W)
+    return value, nats_WL.size, stderr, influence(nats_W, tokens_W)
 
 
 def perplexity(nats: float, tokens: int) -> float:
@@ -144,10 +151,11 @@ def test_rows(nats_WL: np.ndarray, bytes_W: np.ndarray) -> Iterator[Row]:
     """The task `test`."""
     length = nats_WL.shape[1]
     yield Row("test", length, "bits_per_byte", *bits_per_byte(nats_WL, bytes_W))
-    mean, n, stderr = mean_nats(nats_WL)
-    yield Row("test", length, "nats", mean, n, stderr)
+    mean, n, stderr, items = mean_nats(nats_WL)
+    yield Row("test", length, "nats", mean, n, stderr, items)
     value = perplexity(nats_WL.sum(), n)
-    yield Row("test", length, "perplexity", value, n, None if stderr is None else value * stderr)  # delta method
+    items = [value * (1 + item - mean) for item in items] if math.isfinite(value) else []  # delta method, as the error
+    yield Row("test", length, "perplexity", value, n, None if stderr is None else value * stderr, items)
 
 
 def position_rows(nats_WL: np.ndarray, wanted: list[tuple[int, int]]) -> Iterator[Row]:

@@ -5,6 +5,7 @@ rule aggregate:
     output:
         tables=expand("results/measurements.{kind}", kind=["csv", "parquet", "json"]),
         runs="results/runs.json",
+        items="results/items.parquet",
     log:
         "results/log/aggregate.log",
     benchmark:
@@ -22,6 +23,7 @@ rule judge:
         code=dependencies.whole("harness.judge"),
         tables=rules.aggregate.output.tables,
         runs=rules.aggregate.output.runs,
+        items=rules.aggregate.output.items,
     output:
         "results/verdicts.json",
     log:
