@@ -73,11 +73,10 @@ def faults(text: str, folder: Path, name: str = "paper.yaml") -> list[str]:
 
 def test_every_paper_is_valid_and_builds_at_every_profile() -> None:
     papers = spec.load_files(spec.paper_files(), [config.load_profile(name) for name in config.profile_names()])
-    assert len(papers) >= 8
+    assert len(papers) >= 29
     for paper in papers.values():
         kinds = {claim.kind for claim in paper.claims}
         assert kinds & {"compare", "value", "trend", "all_of", "any_of"}, "no claim is measured"
-        assert "untested" in kinds
 
 
 def test_every_mechanism_of_a_paper_cites_it() -> None:
@@ -331,9 +330,3 @@ def test_any_value_anywhere_never_traces_back(where: str, value: Any) -> None:
         references.check(paper, doc)
     assert paper is not None or doc.faults()
     assert all("\n" not in fault and len(fault) < 700 for fault in doc.faults())
-
-
-def test_papers_that_wait_to_be_run_are_valid_and_no_paper_is_there_twice() -> None:
-    waiting = spec.load_papers(spec.PAPERS / "next")
-    assert waiting
-    assert not waiting.keys() & spec.load_papers().keys()
