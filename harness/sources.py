@@ -84,6 +84,14 @@ def wiki() -> Source:
     return Source([Article(e["title"], f"{e['title']}\n\n{e['extract']}") for e in entries], record)
 
 
+def descriptions() -> dict[str, str]:
+    """A short description of each of those articles, by title ("1968 film by Stanley Kubrick"); {} without them."""
+    path = find_wiki()
+    if path is None:
+        return {}
+    return {entry["title"]: entry["description"] for entry in json.loads(path.read_text(encoding="utf-8")).values()}
+
+
 def stdlib() -> Source:
     """The language reference's help topics and every docstring of the standard library, one article a module."""
     folder = Path(sysconfig.get_path("stdlib"))

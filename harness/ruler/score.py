@@ -1,0 +1,75 @@
+"""RULER's scoring, the floors beside it, and what is made of many scores.
+
+A reference counts when the answer contains it, letters' case aside (`string_match_all`, `string_match_part` of
+NVIDIA/RULER@c3f5e3b4, scripts/eval/synthetic/constants.py): the share of the references, for qa one is enough. lm-eval
+0.4.13 takes the share for qa too, which is another metric (NVIDIA/RULER#15). Scores run from 0 to 1.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+
+from harness.ruler.tasks import ANY
+
+CONTROL = re.compile(r"[\x00-\x1f]")
+DRAWS = 1000  # of the bootstrap
+LEVEL = 0.95
+
+
+def cleaned(answer: str) -> str:
+    """An answer as RULER reads it: control characters are line breaks, and none stand at its ends."""
+    return CONTROL.sub("\n", answer.strip()).strip()
+
+
+def hits(answer: str, references: Sequence[str]) -> list[bool]:
+    """Which references the answer contains."""
+    text = cleaned(answer).lower()
+    return [reference.lower() in text for reference in references]
+
+
+def score(task: str, answer: str, references: Sequence[str]) -> float:
+    """Share of the references in the answer; for qa, whether any is. Raises ValueError without references."""
+    if not references:
+        raise ValueError(f"{task}: an answer cannot be scored without a reference")
+    found = hits(answer, references)
+    return float(any(found)) if task in ANY else sum(found) / len(found)
+
+
+def plain_mean(scores: Mapping[str, float | None], members: Sequence[str]) -> tuple[float | None, int]:
+    """(mean over the members, each counting once, or None where any is missing; how many are there)."""
+    present = [value for name in members if (value := scores.get(name)) is not None]
+    return (sum(present) / len(present) if present and len(present) == len(members) else None), len(present)
+
+
+def effective_length(
+    by_length: Mapping[int, Sequence[Sequence[float]]], threshold: float, seed: int = 0
+) -> tuple[float, float, float]:
+    """(greatest length whose mean score reaches the threshold, ends of its 95 % bootstrap interval); 0 where none does.
+
+    `by_length` holds for each length the scores of each task's samples; tasks count alike. Samples are drawn again
+    within each task and length, so the interval covers the choice of samples, not that of seeds or lengths.
+    """
+    rng = random.Random(f"effective length/{seed}")
+    value = _greatest({length: _mean(tasks) for length, tasks in by_length.items()}, threshold)
+    drawn = sorted(
+        _greatest(
+            {length: _mean([_again(scores, rng) for scores in tasks]) for length, tasks in by_length.items()}, threshold
+        )
+        for _ in range(DRAWS)
+    )
+    tail = round((1 - LEVEL) / 2 * (DRAWS - 1))
+    return value, drawn[tail], drawn[-1 - tail]
+
+
+def _mean(tasks: Sequence[Sequence[float]]) -> float:
+    return sum(sum(scores) / len(scores) for scores in tasks) / len(tasks)
+
+
+def _again(scores: Sequence[float], rng: random.Random) -> list[float]:
+    return rng.choices(scores, k=len(scores))
+
+
+def _greatest(means: Mapping[int, float], threshold: float) -> float:
+    return float(max((length for length, mean in means.items() if mean >= threshold), default=0))
