@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from harness import metrics, tasks, yamlio
-from harness.closed import Closed, Count, Distinct, Name, Seed, Slug, Text, check
+from harness.closed import Closed, Count, Distinct, Name, Natural, Seed, Slug, Text, check
 from harness.errors import UserError, suggest
 from harness.tasks import TrainSettings
 
@@ -107,6 +107,7 @@ class Profile(Closed):
     data: Data
     tasks: dict[str, Any]
     suites: dict[str, Any]
+    noise: Natural = 0  # how often the reference is trained again with its data in another order
 
     def task(self, name: str) -> Any:
         """The `Settings` of a training task. Raises UserError when the profile has none."""
@@ -166,7 +167,8 @@ def load_profile(name: str, folder: Path = PROFILES) -> Profile:
     raw: Any = _checked(yamlio.read(folder / f"{name}.yaml"), profile_model())
     given = {task: getattr(raw.tasks, task) for task in tasks.names()}
     suites = {suite: getattr(raw.suites, suite) for suite in metrics.suite_names()}
-    return Profile(name=name, data=raw.data, tasks=_without_none(given), suites=_without_none(suites))
+    tasks_, suites_ = _without_none(given), _without_none(suites)
+    return Profile(name=name, data=raw.data, tasks=tasks_, suites=suites_, noise=raw.noise)
 
 
 @cache
@@ -181,6 +183,7 @@ def profile_model() -> type[Closed]:
     Tasks = create_model("Tasks", __base__=Closed, __doc__="What is trained, and how.", **task_fields)
     Suites = create_model("Suites", __base__=Closed, __doc__="What each suite measures.", **suite_fields)
     fields: dict[str, Any] = {"data": (Data, Data()), "tasks": (Tasks, ...), "suites": (Suites, Suites())}
+    fields["noise"] = (Natural, 0)
     return create_model("ProfileFile", __base__=Closed, __doc__=Profile.__doc__, **fields)
 
 

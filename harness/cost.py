@@ -13,8 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 
 from harness.model import Shape, build
+from harness.tasks import REFERENCE
 
-REFERENCE = "softmax"  # the mechanism whose parameters are the budget
 TOLERANCE = 0.01  # of the budget
 
 

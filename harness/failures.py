@@ -52,7 +52,8 @@ def main() -> None:
     add_options(parser)
     parser.add_argument("--remove", action="store_true", help="remove the records of the failed ones")
     given = parser.parse_args()
-    records = Plan.asked(given).records()
+    plan = Plan.asked(given)
+    records = plan.records() + plan.grids() + list(plan.repeated().values())
     if given.remove:
         print("\n".join(f"removed {record}" for record in remove(records)) or "no failed record")
     elif failures := list(find(records)):

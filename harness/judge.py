@@ -1,14 +1,15 @@
 """Judge every claim of every paper by the rule of `harness.verdict`: results/verdicts.json.
 
 Reads the papers, the configuration, measurements.csv, runs.json and, where they exist, items.parquet (scores of items
-that all seeds share) and noise.json (by metric key, what another order of the data alone changes).
+that all seeds share) and noise/<task>.json (what another order of the data alone changes, see harness.noise).
 The result depends on what these hold, not on the order in which they hold it.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -39,20 +40,28 @@ def judge(papers: Mapping[str, Paper], runs: Mapping[str, RunSettings], bench: B
     return records
 
 
-def read_noise(path: Path) -> dict[str, float]:
-    """Noise floors by metric key; none where the file does not exist. Raises UserError for anything but numbers ≥ 0."""
-    if not path.is_file():
-        return {}
-    try:
-        floors = read_json(path)
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON ({error}); remove it, or write {{}} to have no noise floor") from None
-    if not isinstance(floors, dict):
-        raise UserError(f'{path} must map metric keys to numbers, as in {{"loss/test/bits_per_byte": 0.01}}')
-    for key, floor in floors.items():
-        if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0 <= floor < float("inf"):
-            raise UserError(f"{path}: the noise floor of {key} is {floor!r}; give a number of at least 0")
-    return {key: float(floor) for key, floor in floors.items()}
+def read_noise(paths: Iterable[Path]) -> dict[str, list[float]]:
+    """By place, such as `loss/test/nats@128`, what each repetition changed; a file that is not there adds nothing.
+
+    Raises UserError for anything but lists of finite numbers.
+    """
+    found: dict[str, list[float]] = {}
+    for path in paths:
+        if not path.is_file():
+            continue
+        try:
+            cells = read_json(path)["cells"]
+            found |= {place: [number(change) for change in changes] for place, changes in cells.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} holds no differences ({error}); make it again with harness.noise") from None
+    return found
+
+
+def number(value: Any) -> float:
+    """A finite number as it is. Raises ValueError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no number")
+    return float(value)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -62,12 +71,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--measurements", type=Path, default=results / "measurements.csv", help="or the .parquet")
     parser.add_argument("--runs", type=Path, default=results / "runs.json")
     parser.add_argument("--items", type=Path, default=results / "items.parquet", help="optional")
-    parser.add_argument("--noise", type=Path, default=results / "noise.json", help="optional")
+    parser.add_argument("--noise", type=Path, nargs="*", help="optional; by default those of the profile")
     parser.add_argument("--out", type=Path, default=results / "verdicts.json")
     given = parser.parse_args(arguments)
     asked = Plan.asked(given)
+    noise = map(Path, asked.repeated().values()) if given.noise is None else given.noise
     found = measured.read(given.measurements, given.runs, given.items)
-    bench = Bench(asked.profile, asked.config.seeds, asked.config.suites, found, read_noise(given.noise))
+    bench = Bench(asked.profile, asked.config.seeds, asked.config.suites, found, read_noise(noise))
     records = judge(asked.papers, asked.runs, bench)
     write_json(given.out, records)
     counts = {verdict: sum(record["verdict"] == verdict for record in records) for verdict in get_args(Verdict)}

@@ -68,17 +68,27 @@ def mean_or_none(losses: Sequence[float]) -> float | None:
     return sum(losses) / len(losses) if losses and all(map(math.isfinite, losses)) else None
 
 
-@torch.no_grad()
 def bits_per_byte(model: LM, batches: Iterable[Any], device: str) -> float | None:
     """Bits that the model needs for each byte of held-out text; None when there is no text. The mode is kept."""
+    nats = token_mean((total, batch.text_bytes) for total, batch in _costs(model, batches, device))
+    return None if nats is None else nats / math.log(2)
+
+
+def nats_per_target(model: LM, batches: Iterable[Any], device: str) -> float | None:
+    """Mean loss of a scored target of held-out rows; None when there is none. The mode is kept."""
+    costs = _costs(model, batches, device)
+    return token_mean((total, int((batch.targets_BT != IGNORE).sum())) for total, batch in costs)
+
+
+@torch.no_grad()
+def _costs(model: LM, batches: Iterable[Any], device: str) -> list[tuple[float, Any]]:
+    """Nats over all targets of each batch."""
     was = model.training
     model.eval()
     try:
-        sums = [
-            (total_nll(model, *(torch.from_numpy(ids).to(device) for ids in batch[:2])).item(), batch.text_bytes)
+        return [
+            (total_nll(model, *(torch.from_numpy(ids).to(device) for ids in batch[:2])).item(), batch)
             for batch in batches
         ]
     finally:
         model.train(was)
-    nats = token_mean(sums)
-    return None if nats is None else nats / math.log(2)

@@ -51,7 +51,7 @@ class Bench:
     seeds: Sequence[int]
     suites: Sequence[str]
     found: Measurements
-    noise: Mapping[str, float] = field(default_factory=dict)  # by metric key: what another data order changes
+    noise: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by place: what other orders of the data change
 
     def outcome(self, test: claims.Test, ids: Mapping[str, str], args: Callable[[str], tuple[str, dict]]) -> Outcome:
         """The outcome of a test; `ids` gives run ids by the paper's names, `args` a run's mechanism and arguments."""
@@ -87,11 +87,12 @@ class _Measured:
         expect = "within" if isinstance(test, claims.Value) else test.expect
         margin = test.tolerance if isinstance(test, claims.Value) else test.margin
         (shape, sign), facts = SHAPES[expect], self._facts() | {"expect": expect, "margin": margin}
-        common = {"rule": Rule(shape, margin), "sign": sign, "noise": self.bench.noise.get(test.metric, 0.0)}
+        common: dict[str, Any] = {"rule": Rule(shape, margin), "sign": sign}
         try:
             places, weights = self._places()
         except Missing as missing:
             return Outcome(test, facts, settled="blocked", reason=str(missing), **common)
+        common["noise"] = self._floor(places, weights)
         facts["length"] = places[0].length if len(places) == 1 else None
         values = {name: self._values(name, places) for name in self.names}
         seeds = sorted(set.intersection(*(set(found) for found in values.values())))
@@ -213,6 +214,11 @@ class _Measured:
             return _trouble("evaluation", suite)
         absent = [str(at) for at in places if seed not in self.bench.found.at(self.ids[name], at)]
         return f"no finite number was measured for {', '.join(absent)}"
+
+    def _floor(self, places: list[Place], weights: NDArray[np.float64]) -> float:
+        """The most that a repetition with other data order changed the weighted sum; 0 where none measured it."""
+        repeats = zip(*(self.bench.noise.get(str(place), ()) for place in places), strict=False)
+        return max((abs(float(np.dot(changes, weights))) for changes in repeats), default=0.0)
 
     def _resolution(self, values: Mapping[str, Any], seeds: list[int], weights: NDArray[np.float64]) -> float:
         """The step between two values of the weighted sum that can be told apart."""

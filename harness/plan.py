@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from harness.config import Config, Profile, load_config, load_profile
 from harness.metrics import load_suite
-from harness.runs import RunSettings, canonical, resolve
+from harness.runs import RunSettings, canonical, resolve, tuned
 from harness.spec import Paper, load_papers
+from harness.tasks import REFERENCE
 
 CORPUS = {"lm"}  # tasks that read the corpus
+SPARE = 1_000_000  # from here on seeds are taken that no run has
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -65,6 +69,42 @@ class Plan:
         trained = [f"{folder}/run.json" for task in set(self.tasks.values()) for folder in self.folder(task)]
         evaluated = [f"{folder}/{suite}.json" for suite, task in self.tasks.items() for folder in self.folder(task)]
         return sorted(trained + evaluated)
+
+    def grid(self, run: str, task: str) -> list[str]:
+        """The file of the pilots that choose a run's learning rate, where a grid is tried for it."""
+        return [f"results/runs/{run}/{task}/tune.json"] if tuned(self.runs[run], task) else []
+
+    def grids(self) -> list[str]:
+        """The files of all grids."""
+        tasks = sorted(set(self.tasks.values()))
+        return [file for run in self.runs for task in tasks for file in self.grid(run, task)]
+
+    def spare_seeds(self, count: int) -> list[int]:
+        """Seeds that no run is trained with: the first for pilots, the others for the data of repeated runs."""
+        return list(islice((seed for seed in itertools.count(SPARE) if seed not in self.config.seeds), count))
+
+    def orders(self) -> list[int]:
+        """Seeds of the data's order with which the reference is repeated."""
+        return self.spare_seeds(1 + self.profile.noise)[1:]
+
+    def reference(self) -> str | None:
+        """The softmax run with the fewest arguments and rates of its own; None where no paper has one."""
+        known = [run for run in self.runs.values() if run.impl == REFERENCE]
+        return min(known, key=lambda run: (len(run.args) + len(run.recipe), run.id)).id if known else None
+
+    def repeated(self) -> dict[str, str]:
+        """By training task, the file that says what another order of the data changes in the reference."""
+        asked = self.profile.noise and self.reference()
+        return {task: f"results/noise/{task}.json" for task in sorted(set(self.tasks.values())) if asked}
+
+    def measured_first(self, task: str) -> list[str]:
+        """The records of the reference that its repetition is compared with."""
+        folder = f"results/runs/{self.reference()}/{task}/seed{self.config.seeds[0]}"
+        return [f"{folder}/{suite}.json" for suite in self.suites_of(task)]
+
+    def suites_of(self, task: str) -> list[str]:
+        """The suites that measure models of this task."""
+        return [suite for suite, trained in self.tasks.items() if trained == task]
 
     def impl(self, run: str) -> str:
         """The module of a run's mechanism."""

@@ -33,6 +33,11 @@ class RunSettings:
         return {name: length if value == TRAIN_LENGTH else value for name, value in self.args.items()}
 
 
+def tuned(run: RunSettings, task: str) -> bool:
+    """Whether a grid of learning rates is tried for this run: the profile has one, and its recipe gives no rate."""
+    return run.tasks[task].tune is not None and "lr" not in run.recipe.get(task, {})
+
+
 def canonical(value: Any) -> str:
     """JSON that is the same text for equal values: sorted keys, and one spelling for 1 and 1.0."""
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -43,12 +48,17 @@ def run_settings(run: Run, profile: Profile) -> RunSettings:
     recipe = {task: given for task, rates in run.recipe.items() if (given := rates.model_dump(exclude_unset=True))}
     training = {
         "data": profile.data.model_dump(),
-        "tasks": {task: settings.model_dump() for task, settings in profile.tasks.items()},
+        "tasks": {task: _given(settings.model_dump()) for task, settings in profile.tasks.items()},
     }
     whole = {"impl": run.impl, "args": run.args, "recipe": recipe, "training": training}
     digest = hashlib.sha256(canonical(whole).encode()).hexdigest()
     tasks = {task: _overridden(settings, recipe.get(task, {})) for task, settings in profile.tasks.items()}
     return RunSettings(f"{run.impl}-{digest[:8]}", run.impl, dict(run.args), recipe, tasks, profile.data)
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without a grid of rates that is not asked for, so that a profile without one names its runs as ever."""
+    return {key: value for key, value in settings.items() if key != "tune" or value is not None}
 
 
 def _overridden(settings: Any, recipe: dict[str, Any]) -> Any:

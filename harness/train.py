@@ -17,7 +17,7 @@ import hashlib
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ from typing import Any
 from harness import lock, provenance, tasks
 from harness.config import load_profile
 from harness.errors import UserError, leave, suggest
-from harness.files import write_atomic, write_json
+from harness.files import read_json, write_atomic, write_json
 from harness.progress import Progress
-from harness.runs import RunSettings, canonical, resolve
+from harness.runs import RunSettings, canonical, resolve, tuned
 from harness.spec import load_papers
 
 RESULTS = Path("results")
@@ -41,18 +41,28 @@ class Job:
     task: str
     seed: int
     profile: str
+    order: int | None = None  # the seed of the data's order, where it is not that of the weights
+    grid: Mapping[str, Any] | None = None  # the pilots that chose its learning rate (harness.tune)
+
+    @property
+    def runs(self) -> Path:
+        """Where trained models lie; those of another order lie apart."""
+        return RESULTS / "runs" if self.order is None else RESULTS / "noise" / f"order{self.order}"
 
     @property
     def folder(self) -> Path:
-        return RESULTS / "runs" / self.run.id / self.task / f"seed{self.seed}"
+        return self.runs / self.run.id / self.task / f"seed{self.seed}"
 
     @property
     def state_file(self) -> Path:
-        return RESULTS / "state" / self.run.id / self.task / f"seed{self.seed}" / "state.pt"
+        above = RESULTS / "state" if self.order is None else RESULTS / "state" / f"order{self.order}"
+        return above / self.run.id / self.task / f"seed{self.seed}" / "state.pt"
 
     @property
     def settings(self) -> Any:
-        return self.run.tasks[self.task]
+        settings = self.run.tasks[self.task]
+        chosen = self.grid["choice"] if self.grid else None
+        return settings if chosen is None else settings.model_copy(update={"lr": chosen})
 
 
 def find(run: str, task: str, seed: int, profile: str) -> Job:
@@ -65,12 +75,29 @@ def find(run: str, task: str, seed: int, profile: str) -> Job:
     return Job(known[run], task, seed, profile)
 
 
+def with_grid(job: Job) -> Job:
+    """The job with the outcome of its grid, if it has one. Raises UserError where that was not made yet."""
+    if not tuned(job.run, job.task):
+        return job
+    path = tune_file(job)
+    try:
+        return dataclasses.replace(job, grid=read_json(path))
+    except (OSError, ValueError):
+        made = f"python -m harness.tune {job.run.id} --task {job.task} --profile {job.profile}"
+        raise UserError(f"{path} cannot be read; make it with {made}") from None
+
+
+def tune_file(job: Job) -> Path:
+    """Where the grid of a run and task lies: one for all seeds and orders."""
+    return RESULTS / "runs" / job.run.id / job.task / "tune.json"
+
+
 def train(job: Job, device: str, say: Callable[[str], None]) -> dict[str, Any]:
     """Train, write the files above, and return the record. Raises UserError for faults that are not the run's."""
     from harness.fit import Diverged, be_deterministic
 
     be_deterministic(device)
-    task = tasks.load(job.task).Task(job.settings, job.seed, job.run.data.folder)
+    task = tasks.load(job.task).Task(job.settings, job.seed if job.order is None else job.order, job.run.data.folder)
     record = _record(job, task, device)
     fit = None
     try:
@@ -98,6 +125,8 @@ def _record(job: Job, task: tasks.Task, device: str) -> dict[str, Any]:
         "recipe": job.run.recipe,
         "task": job.task,
         "seed": job.seed,
+        "order": job.order,
+        "tune": job.grid,
         "profile": job.profile,
         "settings": job.settings.model_dump(),
         "model": None,
@@ -126,6 +155,8 @@ def _prepare(job: Job, task: tasks.Task, device: str, record: dict[str, Any], sa
     from harness.model import build, shape_of
 
     settings = job.settings
+    if job.grid and job.grid["choice"] is None:
+        raise ValueError(f"no rate of the grid could be trained: {job.grid['reason']}")
     shape = shape_of(job.run.impl, record["args"], settings.model, task.vocab)
     matched = cost.match(shape, settings.model.heads)
     record |= {
@@ -146,7 +177,7 @@ def _prepare(job: Job, task: tasks.Task, device: str, record: dict[str, Any], sa
 
 def fingerprint(record: dict[str, Any], task: tasks.Task) -> str:
     """A digest of everything that decides the weights: settings, model, code, data, versions, instructions."""
-    names = ("run", "task", "seed", "settings", "model", "versions", "threads")
+    names = ("run", "task", "seed", "order", "settings", "model", "versions", "threads")
     whole = {name: record[name] for name in names} | {"code": provenance.code(), "data": task.digest}
     # which of a machine's GPUs, and how many cores it has, decides nothing; a resumed run may get another one
     whole["hardware"] = {name: value for name, value in record["hardware"].items() if name != "cores"}
@@ -211,7 +242,7 @@ def main() -> int:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when the run fails or diverges")
     given = parser.parse_args()
-    job = find(given.run, given.task, given.seed, given.profile)
+    job = with_grid(find(given.run, given.task, given.seed, given.profile))
     lock.hold(job.state_file.with_name("lock"), wait=True)  # of a job that outlived its killed workflow
 
     def say(line: str) -> None:

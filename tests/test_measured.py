@@ -146,11 +146,20 @@ def test_missing_tables_name_the_step_that_makes_them(tmp_path):
         measured.read(tmp_path / "m.csv", tmp_path / "runs.json")
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", '{"k": -1}', '{"k": true}', '{"k": "x"}'])
-def test_noise_floors_are_numbers(tmp_path, content):
+@pytest.mark.parametrize(
+    "content", ["{", "[1]", "{}", '{"cells": {"k": [true]}}', '{"cells": {"k": ["x"]}}', '{"cells": {"k": [NaN]}}']
+)
+def test_noise_is_lists_of_numbers(tmp_path, content):
     (tmp_path / "noise.json").write_text(content)
-    with pytest.raises(UserError, match="noise"):
-        judge.read_noise(tmp_path / "noise.json")
+    with pytest.raises(UserError, match=r"noise\.json holds no differences"):
+        judge.read_noise([tmp_path / "noise.json"])
+
+
+def test_noise_of_several_tasks_is_joined_and_a_missing_file_adds_none(tmp_path):
+    (tmp_path / "lm.json").write_text('{"cells": {"loss/test/nats@64": [-0.5, 1]}}')
+    (tmp_path / "recall.json").write_text('{"cells": {"recall/mqar-4/accuracy@64": [0.1]}}')
+    found = judge.read_noise(tmp_path / f"{task}.json" for task in ("lm", "other", "recall"))
+    assert found == {"loss/test/nats@64": [-0.5, 1.0], "recall/mqar-4/accuracy@64": [0.1]}
 
 
 SPEC = """

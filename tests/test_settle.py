@@ -110,7 +110,7 @@ def test_holm_counts_all_tested_claims_of_a_paper():
     ],
 )
 def test_a_verdict_must_exceed_the_noise_floor(expect, margin, run, floor, verdict):
-    record = judged(run, NEAR, expect, margin, noise={"s/toy/score": floor})
+    record = judged(run, NEAR, expect, margin, noise={"s/toy/score": [-floor, 0.5 * floor]})
     assert record["verdict"] == verdict
     assert ("noise floor" in record["reason"]) == (verdict == "inconclusive")
 

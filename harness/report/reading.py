@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from harness.config import Profile
-from harness.cost import REFERENCE
 from harness.errors import UserError
 from harness.files import read_json
 from harness.metrics import load_suite
@@ -19,6 +18,7 @@ from harness.plan import Plan
 from harness.report.evidence import Cell, Evidence, Run, Value
 from harness.runs import run_ids
 from harness.spec import Paper
+from harness.tasks import REFERENCE
 
 
 def load(plan: Plan, results: Path) -> Evidence:

@@ -7,7 +7,7 @@ A task module exports `Settings`, everything a profile says about training on it
     Task.bytes_per_token of text, on the training split, or None where there is no text
     Task.batch(step)     (inputs_BT, targets_BT), int64 arrays; a target of IGNORE is not scored. A pure function of
                          (seed, step), so that a resumed run sees what it would have seen; the same for every mechanism
-    Task.held_out()      batches of (inputs_BT, targets_BT, bytes of text they score), or nothing
+    Task.held_out()      batches of (inputs_BT, targets_BT, bytes of text they score) that training never draws
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from pydantic import Field, model_validator
 
-from harness.closed import Closed
+from harness.closed import Ascending, Closed, Positive
 
+REFERENCE = "softmax"  # the mechanism whose parameters are the budget of every other
 IGNORE = -100  # the target that `torch.nn.functional.cross_entropy` leaves out by default
 
 
@@ -34,11 +35,25 @@ class ModelSettings(Closed):
     heads: int = Field(gt=0)  # H, where a run's args do not say otherwise
     mlp: int = Field(gt=0)  # hidden width of the SwiGLU in the softmax reference
     conv: int = Field(default=4, ge=0)  # width of the causal depthwise convolution before each mixer; 0 leaves it out
+    alone: bool = False  # the mixer alone, without residuals; `harness.model.Alone`
 
     @model_validator(mode="after")
     def _heads_divide(self) -> ModelSettings:
         if self.width % self.heads:
             raise ValueError(f"heads: {self.heads} does not divide width: {self.width}")
+        return self
+
+
+class Tune(Closed):
+    """A grid of learning rates for every run whose recipe gives none, each tried on a pilot of `steps` steps."""
+
+    rates: Ascending[Positive]
+    steps: int = Field(gt=0)  # of a pilot; warm-up is shortened alike
+
+    @model_validator(mode="after")
+    def _choice(self) -> Tune:
+        if len(self.rates) < 2:
+            raise ValueError("rates: one alone is no grid; give two or more, or leave tune out")
         return self
 
 
@@ -61,11 +76,14 @@ class TrainSettings(Closed):
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 autocast on a GPU, fp32 on a CPU
     curve_every: int = Field(default=1, gt=0)  # steps between points of curve.jsonl
     save_every: int = Field(default=200, gt=0)  # steps between saves of the resume state
+    tune: Tune | None = None  # None: every run has `lr`
 
     @model_validator(mode="after")
     def _warmup_ends(self) -> TrainSettings:
         if self.warmup > self.steps:
             raise ValueError(f"warmup: {self.warmup} is longer than steps: {self.steps}")
+        if self.tune and self.tune.steps > self.steps:
+            raise ValueError(f"tune.steps: {self.tune.steps} is longer than steps: {self.steps}")
         return self
 
 
@@ -77,7 +95,7 @@ class Batch(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """A batch of held-out text and the bytes of the text that its targets spell."""
+    """A batch of held-out rows and the bytes of the text that its targets spell, 0 where there is no text."""
 
     inputs_BT: np.ndarray
     targets_BT: np.ndarray

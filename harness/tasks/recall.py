@@ -32,7 +32,7 @@ VALUES = range(64, 128)
 FILLERS = range(128, 192)
 NEEDLE_QUERIES = 8  # at most so many keys are asked for after a haystack
 CHANCE = 1 / len(VALUES)
-TRAINING, EVALUATION = 0, 1  # the first word of the random stream: the two never meet
+TRAINING, EVALUATION, HELD_OUT = 0, 1, 2  # the first word of the random stream: they never meet
 
 
 class Kind(NamedTuple):
@@ -85,7 +85,12 @@ class Task:
         return generate(name, rows, length, np.random.default_rng([TRAINING, self.seed, step]))
 
     def held_out(self) -> Iterator[HeldOut]:
-        return iter(())
+        """As many rows of each kind as a step has, from a stream that neither training nor the suite draws from."""
+        for place, name in enumerate(dict.fromkeys(self.settings.kinds)):
+            length = row_length(name, self.settings.length)
+            rows = max(1, self.settings.batch * self.settings.length // length)
+            made = generate(name, rows, length, np.random.default_rng([HELD_OUT, self.seed, place]))
+            yield HeldOut(*made, text_bytes=0)
 
 
 def row_length(name: str, length: int) -> int:

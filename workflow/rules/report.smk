@@ -5,7 +5,7 @@ rule aggregate:
     output:
         tables=expand("results/measurements.{kind}", kind=["csv", "parquet", "json"]),
         runs="results/runs.json",
-        items="results/items.parquet",
+        scores="results/items.parquet",
     log:
         "results/log/aggregate.log",
     benchmark:
@@ -23,7 +23,8 @@ rule judge:
         code=dependencies.whole("harness.judge"),
         tables=rules.aggregate.output.tables,
         runs=rules.aggregate.output.runs,
-        items=rules.aggregate.output.items,
+        scores=rules.aggregate.output.scores,
+        noise=list(PLAN.repeated().values()),
     output:
         "results/verdicts.json",
     log:

@@ -1,7 +1,36 @@
+rule tune:
+    input:
+        code=lambda wc: dependencies.job("harness.tune", f"harness.tasks.{wc.task}", PLAN.impl(wc.run)),
+        data=lambda wc: PLAN.data(wc.task),
+    output:
+        "results/runs/{run}/{task}/tune.json",
+    log:
+        "results/log/tune/{run}.{task}.log",
+    benchmark:
+        "results/benchmark/tune/{run}.{task}.tsv"
+    priority: 1  # its trainings wait for it
+    retries: 1
+    threads: 1
+    resources:
+        **PLAN.gpu(),
+        mem_mb=2000,
+        profile=PLAN.config.profile,  # no param: its name alone changes no result
+        runtime=240,
+    params:
+        device=PLAN.config.device,
+        seed=PLAN.spare_seeds(1),
+    message:
+        "choose the learning rate of {wildcards.run} on {wildcards.task} ({log})"
+    shell:
+        "python -m harness.tune {wildcards.run} --task {wildcards.task} --seed {params.seed}"
+        " --profile {resources.profile} --device {params.device} > {log} 2>&1"
+
+
 rule train:
     input:
         code=lambda wc: dependencies.job("harness.train", f"harness.tasks.{wc.task}", PLAN.impl(wc.run)),
         data=lambda wc: PLAN.data(wc.task),
+        grid=lambda wc: PLAN.grid(wc.run, wc.task),
     output:
         weights="results/runs/{run}/{task}/seed{seed}/model.safetensors",
         record="results/runs/{run}/{task}/seed{seed}/run.json",
