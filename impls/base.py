@@ -62,6 +62,8 @@ class ScoreMixer(TokenMixer):
     A mechanism gives `attention` (the weights) and, where values need not pass through A, overrides `mix`.
     """
 
+    rows: int | None = 128  # queries that `mix` takes at once; None where the rows of A depend on one another
+
     def __init__(self, d_model: int, heads: int, *, rope: bool):
         super().__init__()
         self.heads, self.rope = heads, rope
@@ -74,8 +76,16 @@ class ScoreMixer(TokenMixer):
         """A_BHTS of the last T of S positions: row t sees keys s <= t + S - T."""
 
     def mix(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, *gates: Tensor) -> Tensor:
-        """y_BHTV; the queries are the last T of the S positions."""
-        return self.attention(q_BHTK, k_BHSK, *gates) @ v_BHSV
+        """y_BHTV; the queries are the last T of the S positions. Some rows at a time, with the keys that they may see:
+        half of all pairs are never made where T is many rows."""
+        T, S, y_BHTV = q_BHTK.shape[2], k_BHSK.shape[2], []
+        for first in range(0, T, self.rows or T):
+            last = min(first + (self.rows or T), T)
+            near = (z[:, :, first:last] if z.dim() > 2 else z for z in gates)
+            seen = S - T + last
+            A_BHTS = self.attention(q_BHTK[:, :, first:last], k_BHSK[:, :, :seen], *near)
+            y_BHTV.append(A_BHTS @ v_BHSV[:, :, :seen])
+        return torch.cat(y_BHTV, dim=2)
 
     def gates(self, x_BTD: Tensor) -> tuple[Tensor, ...]:
         """What `attention` and `mix` need of the query tokens beside q, such as a gate_BHT; nothing here."""

@@ -89,6 +89,8 @@ class Window(NamedTuple):
 
 
 class Mixer(ScoreMixer):
+    rows = None  # the convolutions join rows
+
     @dataclass(frozen=True, kw_only=True)
     class Config:
         heads: int = 16
