@@ -1,6 +1,6 @@
 """The tests, tested: each mixer below has one planted bug, and the check that is named must raise.
 
-The same checks pass on every mechanism as it is (`tests/test_mixers.py`, `tests/test_equations.py`).
+The same checks pass on every mechanism as it is (`tests/test_mixers.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from torch.nn.functional import conv1d, dropout, pad
 
+from harness.proofs import contract, extremes, operator, vectors
+from harness.proofs.cases import nudge
+from harness.proofs.configs import config_is_closed_and_alive
+from harness.proofs.gauge import Gauge
 from impls import delta_net, gated_delta_net, gla, linear_attention, ops, retnet, sigmoid, softmax, softpick
-from tests import contract
-from tests.cases import nudge
-from tests.configs import config_is_closed_and_alive
-from tests.test_equations import check_layer, check_operator
 
 pytestmark = pytest.mark.usefixtures("exact")
 
@@ -36,7 +36,7 @@ def caught_by(*checks):
 
 def equations(name):
     def check_equations(mixer):
-        check_layer(mixer, name)
+        operator.layer_equals(mixer, operator.equations(name).forward, Gauge())
 
     return check_equations
 
@@ -65,7 +65,7 @@ class Masked(softmax.Mixer):
         return self.attention(q_BHTK, k_BHSK) @ v_BHSV
 
 
-@caught_by(contract.any_length_and_prefix, contract.no_gradient_from_the_future, contract.no_change_from_the_future)
+@caught_by(contract.causal_by_prefix, contract.causal_by_jacobian, contract.causal_by_edit)
 class SeesTheNextToken(Masked):
     shift = 1
 
@@ -75,26 +75,26 @@ class DoesNotSeeItself(Masked):
     shift = -1
 
 
-@caught_by(contract.no_gradient_from_the_future, contract.weights_are_causal_and_explain_the_output)
+@caught_by(contract.causal_by_jacobian, contract.weights_explain)
 class NoMask(Masked):
     shift = 1000
 
 
-@caught_by(contract.any_length_and_prefix)
+@caught_by(contract.causal_by_prefix)
 class SoftmaxOverQueries(Masked):
     def attention(self, q_BHTK, k_BHSK):
         mask_TS = ops.causal(q_BHTK.shape[2], k_BHSK.shape[2])
         return ops.scores(q_BHTK, k_BHSK, self.scale).masked_fill(~mask_TS, float("-inf")).softmax(dim=-2)
 
 
-@caught_by(contract.any_length_and_prefix)
+@caught_by(contract.causal_by_prefix)
 class NormaliserOverTheWholeSequence(Masked):
     def attention(self, q_BHTK, k_BHSK):
         T, S = q_BHTK.shape[2], k_BHSK.shape[2]
         return ops.scores(q_BHTK, k_BHSK, self.scale).softmax(dim=-1).tril(S - T)
 
 
-@caught_by(contract.any_length_and_prefix)
+@caught_by(contract.causal_by_prefix)
 class MaskedKeysEnlargeTheDenominator(softpick.Mixer):
     def attention(self, q_BHTK, k_BHSK):
         mask_TS = ops.causal(q_BHTK.shape[2], k_BHSK.shape[2])
@@ -102,13 +102,13 @@ class MaskedKeysEnlargeTheDenominator(softpick.Mixer):
         return e_BHTS.relu() / (e_BHTS.abs().sum(dim=-1, keepdim=True) + self.eps)
 
 
-@caught_by(contract.any_length_and_prefix, contract.decoding_equals_forward)
+@caught_by(contract.causal_by_prefix, contract.decoding)
 class BiasFromTheCurrentLength(sigmoid.Mixer):
     def attention(self, q_BHTK, k_BHSK):
         return sigmoid.weights(q_BHTK, k_BHSK, self.scale, -torch.tensor(float(k_BHSK.shape[2])).log().item())
 
 
-@caught_by(contract.weights_are_causal_and_explain_the_output)
+@caught_by(contract.weights_explain)
 class WeightsOfAnotherOperator(softpick.Mixer):
     def weights(self, x_BTD):
         q_BHTK, k_BHTK, _ = self.project(x_BTD)
@@ -168,61 +168,62 @@ def detached(q, k, v, scale):
 @pytest.mark.parametrize(("attend", "name"), [(erase_before_decay, "gated_delta_net"), (detached, "retnet")])
 def test_wrong_operator_is_caught(attend, name):
     with pytest.raises(AssertionError, match="not close"):
-        check_operator(attend, name, "mild" if name != "retnet" else "scaled")
+        case = "mild" if name != "retnet" else "scaled"
+        operator.operator_equals(attend, operator.equations(name).attend, vectors.cases(name)[case], case, Gauge())
 
 
-@caught_by(contract.gradients_are_the_slope)
+@caught_by(contract.slope)
 class DetachedKeys(softmax.Mixer):
     def project(self, x_BTD, start=0):
         q_BHTK, k_BHTK, v_BHTV = super().project(x_BTD, start)
         return q_BHTK, k_BHTK.detach(), v_BHTV
 
 
-@caught_by(contract.gradients_reach_every_parameter)
+@caught_by(contract.live_gradients)
 class DeadParameter(softmax.Mixer):
     def __init__(self, d_model, cfg):
         super().__init__(d_model, cfg)
         self.temperature = nn.Parameter(torch.ones(1))
 
 
-@caught_by(contract.the_past_is_used)
+@caught_by(contract.past_used)
 class Identity(softmax.Mixer):
     def forward(self, x_BTD):
         return x_BTD
 
 
-@caught_by(contract.rows_are_independent)
+@caught_by(contract.rows_independent)
 class BatchStatistics(softmax.Mixer):
     def forward(self, x_BTD):
         return super().forward(x_BTD - x_BTD.mean(dim=0))
 
 
-@caught_by(contract.any_length_and_prefix)
+@caught_by(contract.causal_by_prefix)
 class StatisticsOverTime(softmax.Mixer):
     def forward(self, x_BTD):
         y_BTD = super().forward(x_BTD)
         return y_BTD / (y_BTD.std(dim=1, keepdim=True, correction=0) + 1e-3)
 
 
-@caught_by(contract.evaluation_is_pure)
+@caught_by(contract.pure)
 class DropoutInEvaluation(softmax.Mixer):
     def forward(self, x_BTD):
         return dropout(super().forward(x_BTD), 0.1)
 
 
-@caught_by(contract.evaluation_is_pure)
+@caught_by(contract.pure)
 class ChangesItsInput(softmax.Mixer):
     def forward(self, x_BTD):
         return super().forward(x_BTD.mul_(0.5))
 
 
-@caught_by(contract.bfloat16_tracks_float64)
+@caught_by(contract.bfloat16)
 class GivesFloat32(softmax.Mixer):
     def forward(self, x_BTD):
         return super().forward(x_BTD).float()
 
 
-@caught_by(contract.packed_documents_do_not_meet)
+@caught_by(contract.packed)
 class DocumentsMeet(softmax.Mixer):
     def packed(self, x_BTD, lengths):
         return self(x_BTD)
@@ -256,7 +257,7 @@ def test_bad_config_is_caught(mixer_class, words):
         config_is_closed_and_alive(mixer_class, 32)
 
 
-@caught_by(contract.any_length_and_prefix)
+@caught_by(contract.causal_by_prefix)
 class WholeChunksOnly(retnet.Mixer):
     raises = RuntimeError
 
@@ -265,7 +266,7 @@ class WholeChunksOnly(retnet.Mixer):
         return super().forward(x_BTD)
 
 
-@caught_by(contract.any_length_and_prefix)
+@caught_by(contract.causal_by_prefix)
 class TailDropped(retnet.Mixer):
     def forward(self, x_BTD):
         y_BTD = super().forward(x_BTD).clone()
@@ -273,7 +274,7 @@ class TailDropped(retnet.Mixer):
         return y_BTD
 
 
-@caught_by(contract.extreme_inputs_stay_finite)
+@caught_by(extremes.layer)
 class DividesByTheDecay(gla.Mixer):
     def forward(self, x_BTD):
         q, k, v, g, gate_BTV = self.project(x_BTD)
@@ -282,27 +283,27 @@ class DividesByTheDecay(gla.Mixer):
         return self.finish(A_BHTS @ v, gate_BTV)
 
 
-@caught_by(contract.extreme_inputs_stay_finite)
+@caught_by(extremes.layer)
 class KeysOfAnyLength(delta_net.Mixer):
     def project(self, x_BTD, past_BWD):
         q, k, v, beta_BHT1, past_BWD = super().project(x_BTD, past_BWD)
         return q, 30 * k, v, beta_BHT1, past_BWD
 
 
-@caught_by(contract.extreme_inputs_stay_finite)
+@caught_by(extremes.layer)
 class DividesByTheLength(softmax.Mixer):
     def project(self, x_BTD, start=0):
         q_BHTK, k_BHTK, v_BHTV = super().project(x_BTD, start)
         return q_BHTK / q_BHTK.norm(dim=-1, keepdim=True), k_BHTK, v_BHTV
 
 
-@caught_by(contract.recurrence_equals_forward)
+@caught_by(contract.recurrence)
 class UninitialisedState(linear_attention.Mixer):
     def init_state(self, batch):
         return linear_attention.State(torch.empty_like(super().init_state(batch).Sz_BHKV))
 
 
-@caught_by(contract.recurrence_equals_forward)
+@caught_by(contract.recurrence)
 class AnotherEpsilonInStep(linear_attention.Mixer):
     def step(self, x_BD, state):
         eps, self.eps = self.eps, 1e-3
@@ -311,7 +312,7 @@ class AnotherEpsilonInStep(linear_attention.Mixer):
         return y_BD, state
 
 
-@caught_by(contract.steps_leave_their_state_alone)
+@caught_by(contract.pure)
 class StateInPlace(gla.Mixer):
     def step(self, x_BD, state):
         y_BD, after = super().step(x_BD, state)
@@ -319,7 +320,7 @@ class StateInPlace(gla.Mixer):
         return y_BD, state
 
 
-@caught_by(contract.evaluation_is_pure)
+@caught_by(contract.pure)
 class KeepsItsState(gla.Mixer):
     left: ClassVar = {}
 
@@ -329,14 +330,14 @@ class KeepsItsState(gla.Mixer):
         return y_BTD + before
 
 
-@caught_by(contract.decoding_equals_forward)
+@caught_by(contract.decoding)
 class ConvolutionForgetsThePrompt(delta_net.Mixer):
     def prefill(self, x_BTD):
         y_BTD, state = super().prefill(x_BTD)
         return y_BTD, state._replace(past_BWD=torch.zeros_like(state.past_BWD))
 
 
-@caught_by(contract.decoding_equals_forward)
+@caught_by(contract.decoding)
 class LastGateLostInTheTail(gated_delta_net.Mixer):
     def prefill(self, x_BTD):
         y_BTD, state = super().prefill(x_BTD)
@@ -345,7 +346,7 @@ class LastGateLostInTheTail(gated_delta_net.Mixer):
         return y_BTD, state._replace(S_BHKV=state.S_BHKV / gate_BH.exp()[..., None, None]) if tail else state
 
 
-@caught_by(contract.decoding_equals_forward, contract.recurrence_equals_forward)
+@caught_by(contract.decoding, contract.recurrence)
 class PositionForgotten(retnet.Mixer):
     def project(self, x_BTD, start):
         return super().project(x_BTD, 0)
@@ -356,7 +357,7 @@ class Prompt(NamedTuple):
     x_BTD: torch.Tensor
 
 
-@caught_by(contract.state_grows_as_promised)
+@caught_by(contract.state)
 class KeepsThePrompt(gla.Mixer):
     def prefill(self, x_BTD):
         y_BTD, state = super().prefill(x_BTD)
@@ -367,7 +368,7 @@ class KeepsThePrompt(gla.Mixer):
         return y_BD, Prompt(*after, state.x_BTD)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@caught_by(contract.no_gradient_from_the_future)
+@caught_by(contract.causal_by_jacobian)
 class ConvolutionLooksAhead(softmax.Mixer):
     """Centred, and the identity at the start: it leaks only once its weights have moved."""
 
@@ -383,4 +384,4 @@ class ConvolutionLooksAhead(softmax.Mixer):
 def test_without_the_nudge_that_last_leak_is_not_seen():
     mixer = ConvolutionLooksAhead(32, softmax.Mixer.Config(heads=4)).double()
     mixer.tested_width = 32  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
-    contract.no_gradient_from_the_future(mixer)
+    contract.causal_by_jacobian(mixer)

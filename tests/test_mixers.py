@@ -1,4 +1,4 @@
-"""The contract of `tests/contract.py`, for every mechanism and every setting that a paper runs."""
+"""Every property of `harness.proofs`, of every mechanism in every setting that a paper runs."""
 
 from __future__ import annotations
 
@@ -11,29 +11,27 @@ from pathlib import Path
 import pytest
 
 import impls
-from tests import contract
-from tests.cases import Case, build, cases_by_impl, nudged, width
-from tests.configs import config_is_closed_and_alive
+from harness.proofs.cases import cases_by_impl
+from harness.proofs.properties import PROPERTIES, prove
 
-CASES = [case for cases in cases_by_impl().values() for case in cases]
+ASKED = [
+    pytest.param(case, property, id=f"{case}-{property.name}")
+    for cases in cases_by_impl().values()
+    for property in PROPERTIES
+    if property.name != "identities"  # they are tests of their own
+    for case in (cases[:1] if property.once else cases)
+]
 FOLDER = Path(impls.__file__).parent
 MAY_IMPORT = ("torch", "impls.ops", "impls.base", "impls.parts", "impls.kernels", "entmax")
 MODULE_LINES = 200
-LONG = {"hola": 330, "nats_l": 140}  # tokens until a field about blocks of tokens shows
-
-pytestmark = pytest.mark.usefixtures("exact")
 
 
-@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_contract(case: Case, check):
-    check(nudged(case))
-
-
-@pytest.mark.parametrize("name", impls.names())
-def test_config_is_closed_and_alive(name):
-    d_model = width(build(Case(name, ())))
-    config_is_closed_and_alive(importlib.import_module(f"impls.{name}").Mixer, d_model, LONG.get(name, 12))
+@pytest.mark.parametrize(("case", "property"), ASKED)
+def test_proof(case, property):
+    result = prove(case, property)
+    if result.status == "missing":
+        pytest.skip(result.text)
+    assert result.status in ("ok", "exempt", "not applicable"), result.text
 
 
 @pytest.mark.parametrize("name", impls.names())

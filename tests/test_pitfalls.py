@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 import impls
+from harness.proofs.cases import Case, nudged, tokens, width
 from impls import ops
 from impls.softpick import softpick
-from tests.cases import Case, nudged, tokens, width
 from tests.conftest import SHARED
 
 PITFALLS = SHARED / "pitfalls"

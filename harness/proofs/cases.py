@@ -1,6 +1,7 @@
-"""The mechanisms and settings that are tested, and how a mixer is made ready for a test.
+"""The mechanisms and settings that are proved, and how a mixer is made ready for a check.
 
-What is tested is what is run: each mechanism with its default arguments and with those of every run in `papers/`.
+What is proved is what is run: each mechanism with its default arguments and with those of every run of every paper,
+those that wait in `papers/next` among them.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import yaml
 from torch import Tensor, nn
 
 import impls
+from harness import yamlio
 from impls.base import TokenMixer
 
-PAPERS = Path(__file__).parents[1] / "papers"
+PAPERS = Path(__file__).parents[2] / "papers"
 TRAIN_LENGTH = 64  # what an argument "train_length" becomes here
 WIDTHS = (32, 48, 96, 64, 128)  # d_model: the first that suits the mechanism
 
@@ -31,13 +32,19 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         return "-".join([self.impl, *(f"{name}={value}" for name, value in self.args)])
 
+    @property
+    def setting(self) -> str:
+        """The arguments in words; `default` where none is given."""
+        return ", ".join(f"{name}={value}" for name, value in self.args) or "default"
+
 
 @cache
 def cases_by_impl() -> dict[str, list[Case]]:
-    """Default arguments, and those of each run of each paper."""
+    """Default arguments, and those of each run of each paper. Raises UserError for a file that is not YAML."""
     found = defaultdict(list, {name: [Case(name, ())] for name in impls.names()})
-    for path in sorted(PAPERS.glob("*.yaml")):
-        for run in (yaml.safe_load(path.read_text()) or {}).get("runs", {}).values():
+    for path in sorted(PAPERS.rglob("*.yaml")):
+        runs = (yamlio.read(path).value or {}).get("runs") or {}
+        for run in runs.values() if isinstance(runs, dict) else ():
             args = {n: TRAIN_LENGTH if z == "train_length" else z for n, z in (run.get("args") or {}).items()}
             case = Case(run["impl"], tuple(sorted(args.items())))
             if case.impl in found and case not in found[case.impl]:
@@ -46,16 +53,18 @@ def cases_by_impl() -> dict[str, list[Case]]:
 
 
 def build(case: Case, seed: int = 0) -> TokenMixer:
-    """The mixer at the smallest width that its arguments allow."""
+    """The mixer at the smallest width that its arguments allow. Raises ValueError when none of `WIDTHS` suits."""
+    why = ValueError("there is no width to try")
     for d_model in WIDTHS:
         torch.manual_seed(seed)
         try:
             mixer = impls.build(case.impl, d_model, dict(case.args))
-        except ValueError:
+        except ValueError as error:
+            why = error
             continue
         mixer.tested_width = d_model  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
         return mixer
-    raise ValueError(f"{case}: no width of {WIDTHS} suits it")
+    raise ValueError(f"no width of {', '.join(map(str, WIDTHS))} suits it: {why}")
 
 
 def width(mixer: nn.Module) -> int:

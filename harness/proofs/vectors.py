@@ -1,4 +1,4 @@
-"""Small inputs for the equations, and the file of what they give: `python -m tests.vectors` writes it.
+"""Small inputs for the equations, and the file of what they give: `python -m harness.proofs.vectors` writes it.
 
 Inputs are drawn again each time, from a seed that is the mechanism's name; the file stores them beside the result, so
 that a generator which draws otherwise is seen for what it is.
@@ -16,15 +16,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.equations import B, H, K, T, V
+from harness.files import read_json, write_atomic
 
-STORE = Path(__file__).parent / "vectors.json"
+ROOT = Path(__file__).parents[2]
+EQUATIONS = "tests/equations"
+STORE = ROOT / "tests" / "vectors.json"
+COMMAND = "python -m harness.proofs.vectors"
 STEP = 1e-5  # of the central difference: its error is of the order of STEP^2
 
 
 @cache
 def cases(name: str) -> dict[str, dict[str, Any]]:
-    """By case, all arguments of `attend`."""
+    """By case, all arguments of `attend`. The mechanism must have equations."""
+    sizes = importlib.import_module("tests.equations")
+    B, H, T, K, V = sizes.B, sizes.H, sizes.T, sizes.K, sizes.V
     draw = torch.Generator().manual_seed(int.from_bytes(name.encode()) % 2**31)
     found = {}
     for case, further in importlib.import_module(f"tests.equations.{name}").cases(draw).items():
@@ -60,14 +65,19 @@ def plain(z: Any) -> Any:
     return z.tolist() if isinstance(z, Tensor) else z
 
 
+def has_equations(name: str) -> bool:
+    return (ROOT / EQUATIONS / f"{name}.py").is_file()
+
+
 @cache
 def read() -> dict[str, Any]:
-    return json.loads(STORE.read_text())
+    """What is stored, by mechanism and case; nothing where the project stands without its tests."""
+    return read_json(STORE) if STORE.is_file() else {}
 
 
 def main() -> None:
     stored = {}
-    for path in sorted(STORE.parent.glob("equations/[a-z]*.py")):
+    for path in sorted((ROOT / EQUATIONS).glob("[a-z]*.py")):
         module = importlib.import_module(f"tests.equations.{path.stem}")
         if not hasattr(module, "cases"):
             continue
@@ -75,7 +85,7 @@ def main() -> None:
             case: {"inputs": {n: plain(z) for n, z in inputs.items()}, "y": plain(module.attend(**inputs))}
             for case, inputs in cases(path.stem).items()
         }
-    STORE.write_text(json.dumps(stored) + "\n")
+    write_atomic(STORE, json.dumps(stored) + "\n")
 
 
 if __name__ == "__main__":
