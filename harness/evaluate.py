@@ -14,7 +14,7 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -82,7 +82,7 @@ def measure(
         traceback.print_exc()
         reason = " ".join(str(error if isinstance(error, UserError) else f"{type(error).__name__}: {error}").split())
     numbers = [found[cell] for cell in wanted if cell in found and is_number(found[cell])]
-    return numbers, reason or shortfall(wanted, found)
+    return numbers, reason or shortfall(wanted, found, getattr(module, "may_lack", lambda cell: False))
 
 
 def is_number(row: Row) -> bool:
@@ -90,11 +90,13 @@ def is_number(row: Row) -> bool:
     return math.isfinite(row.value) and (row.stderr is None or math.isfinite(row.stderr))
 
 
-def shortfall(wanted: list[suites.Cell], found: dict[suites.Cell, Row]) -> str | None:
+def shortfall(
+    wanted: list[suites.Cell], found: dict[suites.Cell, Row], may_lack: Callable[[suites.Cell], bool]
+) -> str | None:
     """One sentence on the cells that have no number, and on those that nobody asked for; None when all is well."""
     faults = {
         "not finite": [cell for cell in wanted if cell in found and not is_number(found[cell])],
-        "not measured": [cell for cell in wanted if cell not in found],
+        "not measured": [cell for cell in wanted if cell not in found and not may_lack(cell)],
         "measured but not announced by cells()": [cell for cell in found if cell not in wanted],
     }
     return "; ".join(f"{what}: {_listed(cells)}" for what, cells in faults.items() if cells) or None

@@ -121,6 +121,31 @@ class Layer(nn.Module):
         return x_BD + self.mlp(self.mlp_norm(x_BD)), LayerState(past, mixer_state)
 
 
+class Alone(Layer):
+    """mixer(conv(norm(x + mlp(norm(x))))): what the mixer writes is all that comes out, so it alone can be silent.
+
+    There is no way around the mixer and none to correct it after. The MLP before it, which reads one token at a time,
+    only gives each token another embedding; it is there so that parameters can be matched.
+    """
+
+    def enter(self, x_BTD: Tensor) -> Tensor:
+        """What is read by the convolution."""
+        return self.mixer_norm(x_BTD + self.mlp(self.mlp_norm(x_BTD)))
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.mixer(self.conv(self.enter(x_BTD)))
+
+    def prefill(self, x_BTD: Tensor) -> tuple[Tensor, LayerState]:
+        mixed_BTD, past = self.conv.prefill(self.enter(x_BTD))
+        y_BTD, state = self.mixer.prefill(mixed_BTD)
+        return y_BTD, LayerState(past, state)
+
+    def step(self, x_BD: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        mixed_BD, past = self.conv.step(self.enter(x_BD), state.conv)
+        y_BD, mixer_state = self.mixer.step(mixed_BD, state.mixer)
+        return y_BD, LayerState(past, mixer_state)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape:
     """Everything that a model's parameters depend on but their values; `run.json` holds it as `model`."""
@@ -132,6 +157,7 @@ class Shape:
     layers: int
     mlp: int
     conv: int
+    alone: bool = False  # the mixer without residuals, and no norm before the head
 
 
 class LM(nn.Module):
@@ -144,8 +170,9 @@ class LM(nn.Module):
         self.shape = shape
         self.embedding = nn.Embedding(shape.vocab, shape.width)
         nn.init.normal_(self.embedding.weight, std=shape.width**-0.5)  # logits of deviation 1
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))  # pyright: ignore[reportAttributeAccessIssue]
-        self.norm = RMSNorm(shape.width)
+        kind = Alone if shape.alone else Layer
+        self.layers = nn.ModuleList(kind(shape) for _ in range(shape.layers))  # pyright: ignore[reportAttributeAccessIssue]
+        self.norm = nn.Identity() if shape.alone else RMSNorm(shape.width)
 
     def hidden(self, ids_BT: Tensor) -> Tensor:
         """x_BTD that the head reads."""
@@ -197,6 +224,7 @@ def shape_of(impl: str, args: dict[str, Any], settings: ModelSettings, vocab: in
         layers=settings.layers,
         mlp=settings.mlp,
         conv=settings.conv,
+        alone=settings.alone,
     )
 
 

@@ -24,7 +24,7 @@ def settings(**changes: Any) -> recall.Settings:
 
 
 def test_tasks_are_found_by_file_name():
-    assert tasks.names() == ["lm", "recall"]
+    assert tasks.names() == ["lm", "recall", "trigger"]
     assert all(hasattr(tasks.load(name), "Settings") and hasattr(tasks.load(name), "Task") for name in tasks.names())
 
 
