@@ -28,7 +28,43 @@ class Claim(Closed):
     reported: Text | None = None  # the paper's own numbers, with their scale
 
 
-class _Margin(Closed):
+class Need(Closed):
+    """A measurement without which a test says nothing, as a claim against sinks where the baseline has none.
+
+    `metric` of `run` is at least or at most so much in every seed that the test uses; else the test is inconclusive,
+    whatever its numbers, and `lacking` says why in a few words: no sink in the baseline.
+    """
+
+    run: Name
+    metric: Text
+    at_least: float | None = None
+    at_most: float | None = None
+    lacking: Text
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Need:
+        if (self.at_least is None) == (self.at_most is None):
+            raise ValueError("needs one bound: at_least or at_most")
+        return self
+
+    @property
+    def bound(self) -> str:
+        """`at least 0.3`, with a real minus sign."""
+        side, value = ("least", self.at_least) if self.at_most is None else ("most", self.at_most)
+        return f"at {side} {value:g}".replace("-", "−")
+
+    def met(self, value: float) -> bool:
+        """Whether this value is within the bound."""
+        return value >= self.at_least if self.at_least is not None else value <= (self.at_most or 0.0)
+
+
+class _Conditional(Closed):
+    """What must be so for a test to say anything."""
+
+    needs: List[Need] = ()
+
+
+class _Margin(_Conditional):
     """A margin in the metric's unit (of a trend: per doubling), and who says that it matters."""
 
     margin: NotNegative
@@ -55,7 +91,7 @@ class Compare(_Margin):
     expect: Literal["higher", "lower", "not_lower", "not_higher", "within"]
 
 
-class Value(Closed):
+class Value(_Conditional):
     """A reported number, only where the scales match."""
 
     kind: Literal["value"]

@@ -79,11 +79,12 @@ class _Measured:
     """One test of numbers: a weighted sum over places, of the run and of its baseline if it has one."""
 
     bench: Bench
-    test: claims.Compare | claims.Value | claims.Trend
+    test: claims.Compare | claims.Value | claims.Trend | claims.Need
     ids: Mapping[str, str]
 
     def outcome(self) -> Outcome:
         test = self.test
+        assert not isinstance(test, claims.Need)
         expect = "within" if isinstance(test, claims.Value) else test.expect
         margin = test.tolerance if isinstance(test, claims.Value) else test.margin
         (shape, sign), facts = SHAPES[expect], self._facts() | {"expect": expect, "margin": margin}
@@ -101,6 +102,12 @@ class _Measured:
             return Outcome(test, facts, settled="blocked", reason=gaps, **common)
         sums = {name: [_sum(values[name][seed], weights) for seed in seeds] for name in self.names}
         facts |= {"seeds": seeds, "run_values": sums[test.run], "baseline_values": sums.get(self.baseline or "", [])}
+        try:
+            unmet = self._unmet(test.needs, seeds)
+        except Missing as missing:
+            return Outcome(test, facts, settled="blocked", reason=str(missing), **common)
+        if unmet:
+            return Outcome(test, facts, settled="inconclusive", reason=unmet, gaps=gaps, **common)
         if len(seeds) < 2:
             reason = f"One seed ({seeds[0]}) gives no interval; at least two are needed."
             return Outcome(test, facts, settled="inconclusive", reason=reason, gaps=gaps, **common)
@@ -108,6 +115,24 @@ class _Measured:
         d_S = sign * np.subtract(sums[test.run], against)
         improvement = stats.difference(d_S, self._resolution(values, seeds, weights), self._items(places, seeds, sign))
         return Outcome(test, facts, improvement=improvement, gaps=gaps, **common)
+
+    def _unmet(self, needs: Sequence[claims.Need], seeds: list[int]) -> str:
+        """Why the test says nothing: the first need that these seeds do not meet; empty when they meet all.
+
+        Raises Missing where what is needed was not measured.
+        """
+        for need in needs:
+            asked = _Measured(self.bench, need, self.ids)
+            places, _ = asked._places()
+            values = asked._values(need.run, places)
+            if set(seeds) - set(values):
+                raise Missing(asked._gaps({need.run: values}, places))
+            found = [values[seed][0].value for seed in seeds]
+            if not all(map(need.met, found)):
+                had = ", ".join(f"{value:.3g}".replace("-", "−") for value in found)
+                lacking = need.lacking[0].upper() + need.lacking[1:]
+                return f"{lacking}: {need.metric} of {need.run} is {had}; the claim needs {need.bound} in every seed."
+        return ""
 
     @cached_property
     def key(self) -> Key:
@@ -119,7 +144,7 @@ class _Measured:
 
     @property
     def baseline(self) -> str | None:
-        return None if isinstance(self.test, claims.Value) else self.test.baseline
+        return getattr(self.test, "baseline", None)
 
     @property
     def names(self) -> list[str]:

@@ -47,6 +47,12 @@ def _check_test(test: Any, paper: Paper, doc: Document, at: Where, name: str) ->
     if test.kind in ("compare", "value", "trend"):
         for fault in _metric_faults(test):
             doc.blame((*at, "metric"), f"{name}: {fault}")
+        for place, need in enumerate(test.needs):
+            if need.run not in paper.runs:
+                fault = f"{name} needs an unknown run {need.run!r}{suggest(need.run, paper.runs)}"
+                doc.blame((*at, "needs", place, "run"), fault)
+            for fault in _metric_faults(need):
+                doc.blame((*at, "needs", place, "metric"), f"{name}: {fault}")
 
 
 def _check_run(run: Run, doc: Document, at: Where) -> None:
@@ -92,7 +98,7 @@ def _metric_faults(claim: Any) -> Iterator[str]:
         return
     cells = _cells(key.suite)
     named = {task for task, _, metric in cells if metric == key.metric}
-    if claim.kind == "trend":
+    if isinstance(claim, claims.Trend):
         yield from _trend_faults(claim, key, cells)
     elif key.task not in named:
         yield f"unknown task {key.task!r} of suite {key.suite!r}{suggest(key.task, named)}"

@@ -12,7 +12,8 @@ the claim; the result is called the improvement.
 - `within` a margin m is reproduced when the 90 % interval lies wholly between −m and m: two one-sided tests at 5 %,
   the usual test of equivalence (TOST, Schuirmann 1987, doi:10.1007/BF01068419).
 - Each is contradicted when the 95 % interval lies wholly where the claim is false: below m, below −m, or outside ±m.
-- All else is inconclusive.
+- All else is inconclusive, and so is a claim whose precondition (`needs`) fails in any seed, whatever its numbers: it
+  is not tested then, and does not count among the claims of its paper.
 
 Asking the 95 % interval itself to clear m would be stricter. It matters with few seeds: differences of 83.9, 83.1 and
 37.6 have the 95 % interval 2.4 to 134 and the 90 % interval 23.5 to 113, so they differ from 0 and exceed a margin of

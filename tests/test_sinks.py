@@ -14,7 +14,7 @@ from torch import nn
 from harness import cost, evaluate, model, sinks
 from harness.errors import UserError
 from harness.fit import Fit
-from harness.suites import Row
+from harness.suites import Cell, Row
 from harness.suites import sinks as lm_suite
 from harness.suites import trigger as suite
 from harness.tasks import IGNORE, trigger
@@ -93,7 +93,7 @@ class Routed(softmax.Mixer):
         return q.detach(), k.detach(), x_BTD[:, None]
 
     def forward(self, x_BTD):
-        return (self.weights(x_BTD) @ x_BTD[:, None])[:, 0]
+        return (self.attention(*self.project(x_BTD)[:2]) @ x_BTD[:, None])[:, 0]
 
 
 def test_the_implicit_matrix_of_a_softmax_with_identity_maps_is_its_weights():
@@ -101,7 +101,9 @@ def test_the_implicit_matrix_of_a_softmax_with_identity_maps_is_its_weights():
     mixer = Routed(8, softmax.Mixer.Config(heads=1))
     x_BTD = 3 * torch.randn(2, 7, 8)
     implicit = sinks.implicit(mixer, x_BTD, signs=2)
-    torch.testing.assert_close(implicit, mixer.weights(x_BTD)[:, 0].detach(), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(
+        implicit, mixer.attention(*mixer.project(x_BTD)[:2])[:, 0].detach(), atol=1e-6, rtol=1e-5
+    )
 
 
 def test_the_implicit_matrix_is_the_jacobian_of_every_path():
@@ -257,7 +259,7 @@ def test_a_text_without_a_window_is_refused():
 
 
 def test_a_cell_that_a_mechanism_may_lack_is_no_failure():
-    wanted = [("layer1", None, "row_entropy"), ("layer1-head0", None, "row_entropy")]
+    wanted: list[Cell] = [("layer1", None, "row_entropy"), ("layer1-head0", None, "row_entropy")]
     found = {wanted[0]: Row("layer1", None, "row_entropy", 1.0, 1)}
     assert evaluate.shortfall(wanted, found, lm_suite.may_lack) is None
     assert "layer1/row_entropy" in (evaluate.shortfall(wanted, {}, lm_suite.may_lack) or "")
