@@ -8,10 +8,10 @@
 `over` takes a trained run (`harness.model.LM`) or a causal language model of transformers. Questions are lists of token
 ids; text, with its beginning-of-text token and its spaces, is `harness.text`'s affair.
 
-Rows of one batch have one length and none is padded. Contexts with several continuations are read once: the state after
-their first tokens is copied for each continuation, and the rest is decoded step by step (where a mixer keeps a state,
-and where that is less work). How a question is computed depends on that question alone, so that a score does not depend
-on the batch size, on the order, or on what else is asked; what is left is how a matrix product rounds, below 1e-5.
+Prompts of one batch have one length and none is padded. A context with several continuations is read once: the state
+after its first tokens is copied for each continuation, which goes on from there, where a mixer keeps a state and where
+that is less work. How a question is computed depends on that question alone, so that a score does not depend on the
+batch size, on the order, or on what else is asked; what is left is how a matrix product rounds.
 
 What does not fit into the window loses its beginning, never its end: `score` keeps the last `window` + 1 tokens of
 context and continuation, `generate` the last `window` - `budget` of the prompt.
@@ -21,13 +21,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from harness.backends import Model, over
+
+__all__ = ["Answerer", "Score", "over"]
+
 Ids = Sequence[int]
 TOKENS, SQUARE = 2**13, 2**22  # in one batch on a CPU: tokens, and tokens times length (weights are length × length)
+LOGITS = 2**25  # numbers, likewise
+FORKS = 32  # continuations read in one go, likewise; those of one go are of nearly one length
 GPU = 16  # times as much
 
 
@@ -36,94 +42,6 @@ class Score(NamedTuple):
 
     logp: float
     greedy: bool
-
-
-class Model(Protocol):
-    """What is asked of a model; logits in fp32."""
-
-    device: torch.device
-    cached: bool  # whether `step` costs less than reading everything again
-
-    def logits(self, ids_BT: Tensor, last: int) -> Tensor:
-        """logits_BLV of the last L positions."""
-        ...
-
-    def prefill(self, ids_BT: Tensor) -> tuple[Tensor, Any]:
-        """(logits_BV of the last position, state after T tokens)."""
-        ...
-
-    def step(self, ids_B: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """(logits_BV, next state); the state that is given may be changed in place."""
-        ...
-
-    def select(self, state: Any, rows_R: Tensor) -> Any:
-        """The state of these rows, in this order; a row may be taken several times or not at all."""
-        ...
-
-
-class Trained:
-    """A run of ours."""
-
-    def __init__(self, model: Any):
-        from impls.base import TokenMixer
-
-        self.model = model
-        self.device = next(model.parameters()).device
-        self.cached = all(type(layer.mixer).step is not TokenMixer.step for layer in model.layers)
-
-    def logits(self, ids_BT: Tensor, last: int) -> Tensor:
-        return self.model.head(self.model.hidden(ids_BT)[:, -last:]).float()
-
-    def prefill(self, ids_BT: Tensor) -> tuple[Tensor, Any]:
-        logits_B1V, state = self.model.prefill(ids_BT, last=1)
-        return logits_B1V[:, 0].float(), state
-
-    def step(self, ids_B: Tensor, state: Any) -> tuple[Tensor, Any]:
-        logits_BV, state = self.model.step(ids_B, state)
-        return logits_BV.float(), state
-
-    def select(self, state: Any, rows_R: Tensor) -> Any:
-        return _select(state, rows_R)
-
-
-class Pretrained:
-    """A causal language model of transformers; its cache is changed in place."""
-
-    cached = True
-
-    def __init__(self, model: Any):
-        self.model = model
-        self.device = model.device
-
-    def logits(self, ids_BT: Tensor, last: int) -> Tensor:
-        return self.model(ids_BT, use_cache=False, logits_to_keep=last).logits.float()
-
-    def prefill(self, ids_BT: Tensor) -> tuple[Tensor, Any]:
-        out = self.model(ids_BT, use_cache=True, logits_to_keep=1)
-        return out.logits[:, -1].float(), out.past_key_values
-
-    def step(self, ids_B: Tensor, state: Any) -> tuple[Tensor, Any]:
-        out = self.model(ids_B[:, None], use_cache=True, past_key_values=state)
-        return out.logits[:, -1].float(), out.past_key_values
-
-    def select(self, state: Any, rows_R: Tensor) -> Any:
-        state.batch_select_indices(rows_R)
-        return state
-
-
-def over(model: Any) -> Model:
-    """The model as `Answerer` asks it."""
-    return Trained(model) if hasattr(model, "hidden") else Pretrained(model)
-
-
-def _select(state: Any, rows_R: Tensor) -> Any:
-    """Rows of every tensor of a state: their first axis is the batch. Numbers and None are the same for all rows."""
-    if isinstance(state, Tensor):
-        return state[rows_R]
-    if isinstance(state, tuple | list):
-        parts = [_select(part, rows_R) for part in state]
-        return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
-    return state
 
 
 class _Row(NamedTuple):
@@ -146,9 +64,10 @@ class Answerer:
         self.model, self.window = model, window
         self.scale = scale or (GPU if model.device.type == "cuda" else 1)  # of a batch
 
-    def rows(self, length: int) -> int:
-        """Rows of this length in a batch, at least one."""
-        return max(1, int(self.scale * min(TOKENS // length, SQUARE // length**2)))
+    def rows(self, length: int, last: int = 1) -> int:
+        """Rows of this length in a batch, at least one, where logits of the `last` positions are wanted."""
+        most = min(TOKENS // length, SQUARE // length**2, LOGITS // (last * self.model.vocab))
+        return max(1, int(self.scale * most))
 
     @torch.no_grad()
     def score(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[Score]:
@@ -167,12 +86,14 @@ class Answerer:
                     alone[len(row.inputs)].append(row)
         scores: dict[int, Score] = {}
         for length in sorted(alone, reverse=True):  # the largest first: a lack of memory shows at once
-            for rows in _chunks(alone[length], self.rows(length)):
+            most = max(len(row.targets) for row in alone[length])
+            for rows in _chunks(alone[length], self.rows(length, most)):
                 scores |= self._score_whole(rows)
+        score = self._score_extended if self.model.extends else self._score_stepwise
         for prefix in sorted(shared, reverse=True):
             most = max(len(question) for question in shared[prefix])
             for questions in _chunks(shared[prefix], max(1, self.rows(prefix) // most)):
-                scores |= self._score_shared(questions, prefix)
+                scores |= score(questions, prefix)
         return [scores[place] for place in range(len(pairs))]
 
     def rolling(self, texts: Sequence[Ids], first: int) -> list[float]:
@@ -235,10 +156,10 @@ class Answerer:
     def _prefix(self, question: list[_Row]) -> int:
         """How many tokens to read for all rows at once; 0 where each row is better read by itself.
 
-        Prefixes are cut to three significant bits, so that many questions have the same one and make a batch.
+        Prefixes are cut to five significant bits, so that many questions have the same one and make a batch.
         """
         context = question[0].first + 1
-        prefix = context - context % max(1, 1 << max(0, context.bit_length() - 4))
+        prefix = context - context % (1 << max(0, context.bit_length() - 5))
         rest = max(len(row.inputs) for row in question) - prefix
         return prefix if self.model.cached and len(question) > 1 and rest <= prefix else 0
 
@@ -253,35 +174,54 @@ class Answerer:
             for row, logits_LV in zip(rows, logits_BLV, strict=True)
         }
 
-    def _score_shared(self, questions: list[list[_Row]], prefix: int) -> dict[int, Score]:
-        """Questions whose rows share their first `prefix` tokens: read once, then each row step by step."""
+    def _fork(self, questions: list[list[_Row]], prefix: int) -> tuple[list[_Row], Tensor, Any]:
+        """(rows, logits_RV after their first `prefix` tokens, state), longest rows first; read once a question."""
         logits_BV, state = self.model.prefill(self._tensor([question[0].inputs[:prefix] for question in questions]))
         forks = [(n, row) for n, question in enumerate(questions) for row in question]
-        forks.sort(key=lambda fork: -len(fork[1].inputs))  # stable: rows end from the back
+        forks.sort(key=lambda fork: -len(fork[1].inputs))
         origin_R = self._tensor([n for n, _ in forks])
-        rows = [row for _, row in forks]
-        logits_BV, state = logits_BV[origin_R], self.model.select(state, origin_R)
+        return [row for _, row in forks], logits_BV[origin_R], self.model.select(state, origin_R)
+
+    def _score_extended(self, questions: list[list[_Row]], prefix: int) -> dict[int, Score]:
+        """Rows that share their first `prefix` tokens within a question, read on in groups of nearly one length.
+
+        A shorter row is filled at its end, where a causal model cannot look back from.
+        """
+        rows, before_RV, state = self._fork(questions, prefix)
+        scores: dict[int, Score] = {}
+        for places in _chunks(list(range(len(rows))), int(FORKS * max(1, self.scale))):
+            group, places_R = [rows[place] for place in places], self._tensor(places)
+            logits_RTV = before_RV[places_R, None]
+            length = len(group[0].inputs) - prefix
+            if length:
+                rest = [(*row.inputs[prefix:], *[0] * (length - len(row.inputs) + prefix)) for row in group]
+                more_RTV = self.model.extend(self._tensor(rest), self.model.select(state, places_R))
+                logits_RTV = torch.cat([logits_RTV, more_RTV], dim=1)
+            for row, logits_TV in zip(group, logits_RTV, strict=True):
+                start = row.first - prefix + 1
+                kept_LV = logits_TV[start : start + len(row.targets)]
+                scores[row.place] = _score(kept_LV, self._tensor(row.targets))
+        return scores
+
+    def _score_stepwise(self, questions: list[list[_Row]], prefix: int) -> dict[int, Score]:
+        """The same, token by token, without the rows that have come to their end."""
+        rows, logits_RV, state = self._fork(questions, prefix)
         logp: dict[int, list[Tensor]] = defaultdict(list)
         hits: dict[int, list[Tensor]] = defaultdict(list)
-        position = prefix - 1
-        while True:
+        for position in range(prefix - 1, len(rows[0].inputs)):
+            if position >= prefix:
+                going = sum(len(row.inputs) > position for row in rows)
+                if going < len(rows):
+                    rows, state = rows[:going], self.model.select(state, self._tensor(range(going)))
+                logits_RV, state = self.model.step(self._tensor([row.inputs[position] for row in rows]), state)
             scored = [n for n, row in enumerate(rows) if position >= row.first]
             if scored:
-                picked = self._tensor(scored)
                 target_R = self._tensor([rows[n].targets[position - rows[n].first] for n in scored])
-                scored_RV = logits_BV[picked]
-                logp_R = scored_RV.log_softmax(-1).gather(1, target_R[:, None])[:, 0]
-                hit_R = scored_RV.argmax(-1) == target_R
-                for n, value, hit in zip(scored, logp_R, hit_R, strict=True):
+                scored_RV = logits_RV[self._tensor(scored)]
+                logp_R = scored_RV.gather(1, target_R[:, None])[:, 0] - scored_RV.logsumexp(-1)
+                for n, value, hit in zip(scored, logp_R, scored_RV.argmax(-1) == target_R, strict=True):
                     logp[rows[n].place].append(value)
                     hits[rows[n].place].append(hit)
-            position += 1
-            going = sum(len(row.inputs) > position for row in rows)
-            if not going:
-                break
-            if going < len(rows):
-                rows, state = rows[:going], self.model.select(state, self._tensor(range(going)))
-            logits_BV, state = self.model.step(self._tensor([row.inputs[position] for row in rows]), state)
         return {
             place: Score(float(torch.stack(values).double().sum()), bool(torch.stack(hits[place]).all()))
             for place, values in logp.items()
@@ -322,8 +262,10 @@ def windows(text: Ids, first: int, window: int) -> Iterator[tuple[tuple[int, ...
 
 
 def _score(logits_LV: Tensor, target_L: Tensor) -> Score:
-    logp_L = logits_LV.log_softmax(-1).gather(1, target_L[:, None])[:, 0]
-    return Score(float(logp_L.double().sum()), bool((logits_LV.argmax(-1) == target_L).all()))
+    reached_L = logits_LV.gather(1, target_L[:, None])[:, 0]
+    logp_L = reached_L - logits_LV.logsumexp(-1)
+    greedy = bool((reached_L == logits_LV.amax(-1)).all()) and bool((logits_LV.argmax(-1) == target_L).all())  # ties
+    return Score(float(logp_L.double().sum()), greedy)
 
 
 def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:

@@ -81,7 +81,7 @@ def read_suite(
 ) -> tuple[Table, dict[str, Any]]:
     """(rows of the table, state of the suite) of one evaluation; no rows where the file is not to be trusted."""
     path = folder / f"{suite}.json"
-    state: dict[str, Any] = {"reason": None, "seconds": None, "commit": None}
+    state: dict[str, Any] = {"reason": None, "seconds": None, "commit": None, "gaps": {}}
     try:
         found = records.read_evaluation(path, suite=suite, **identity)
         trust(path, found, wanted)
@@ -93,7 +93,7 @@ def read_suite(
             "missing": missing,
         }
     measured = {row.cell for row in found.rows}
-    state |= {key: getattr(found, key) for key in ("status", "reason", "seconds", "commit")}
+    state |= {key: getattr(found, key) for key in ("status", "reason", "seconds", "commit", "gaps")}
     return table(found), state | {"missing": [suites.name(cell) for cell in wanted if cell not in measured]}
 
 

@@ -14,8 +14,10 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,7 +33,7 @@ from harness.files import write_json
 from harness.fit import be_deterministic
 from harness.metrics import load_suite
 from harness.records import Evaluation
-from harness.suites import Row
+from harness.suites import Gap, Row, Sample
 
 
 def evaluate(run: str, suite: str, seed: int, profile: Profile, on: str, runs: Path = records.RUNS) -> Evaluation:
@@ -43,10 +45,10 @@ def evaluate(run: str, suite: str, seed: int, profile: Profile, on: str, runs: P
         training = records.read_training(folder / "run.json", run=run, task=module.TASK, seed=seed)
     except ValueError as error:
         raise UserError(str(error)) from None
-    rows, reason = [], None
+    found = Findings()
     if training["status"] == "ok":
-        rows, reason = measure(module, folder, training["settings"], profile, seed, on)
-        status = "failed" if reason else "ok"
+        found = measure(module, folder, training["settings"], profile, seed, on)
+        status, reason = "failed" if found.reason else "ok", found.reason
     else:
         status, reason = "blocked", f"training {training['status']}: {training['reason']}"
     return Evaluation(
@@ -59,17 +61,31 @@ def evaluate(run: str, suite: str, seed: int, profile: Profile, on: str, runs: P
         reason=reason,
         commit=provenance.commit(),
         seconds=round(time.perf_counter() - start, 2),
-        rows=[records.measurement(row, module.METRICS[row.metric]) for row in rows],
-        items={name: scores for row in rows for name, scores in records.packed(row).items()},
+        rows=[records.measurement(row, module.METRICS[row.metric]) for row in found.rows],
+        items={name: scores for row in found.rows for name, scores in records.packed(row).items()},
+        gaps={suites.name(gap.cell): gap.reason for gap in found.gaps},
+        raw=[records.Raw(**{**vars(sample), "answers": list(sample.answers)}) for sample in found.samples],
     )
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a suite found out: rows that are numbers, in its order; why some are missing, if some are."""
+
+    rows: Sequence[Row] = ()
+    reason: str | None = None
+    gaps: Sequence[Gap] = ()
+    samples: Sequence[Sample] = ()  # at most SAMPLES of each task and length
 
 
 def measure(
     module: ModuleType, folder: Path, trained_with: dict[str, Any], profile: Profile, seed: int, on: str
-) -> tuple[list[Row], str | None]:
-    """The suite's rows that are numbers, in its order, and why some are missing, if some are."""
+) -> Findings:
+    """The suite's findings, whatever happens on the way."""
     wanted = module.cells(profile)
     found: dict[suites.Cell, Row] = {}
+    gaps: dict[suites.Cell, Gap] = {}
+    samples: dict[tuple[str, int | None], list[Sample]] = defaultdict(list)
     reason = None
     try:
         settings = tasks.load(module.TASK).Settings.model_validate(trained_with)
@@ -77,12 +93,20 @@ def measure(
         with undisturbed(trained, on):
             rows = module.evaluate(trained, settings, profile, seed, on)
             for row in tqdm(rows, total=len(wanted), unit="cell", disable=None):
-                found[row.cell] = row
+                if isinstance(row, Sample):
+                    samples[row.task, row.length].append(row)
+                elif isinstance(row, Gap):
+                    gaps[row.cell] = row
+                else:
+                    found[row.cell] = row
     except Exception as error:
         traceback.print_exc()
         reason = " ".join(str(error if isinstance(error, UserError) else f"{type(error).__name__}: {error}").split())
     numbers = [found[cell] for cell in wanted if cell in found and is_number(found[cell])]
-    return numbers, reason or shortfall(wanted, found, getattr(module, "may_lack", lambda cell: False))
+    allowed = getattr(module, "may_lack", lambda cell: False)
+    reason = reason or shortfall(wanted, found, lambda cell: cell in gaps or allowed(cell))
+    kept = [sample for drawn in samples.values() for sample in drawn[: suites.SAMPLES]]
+    return Findings(numbers, reason, [gap for gap in gaps.values() if gap.cell not in found], kept)
 
 
 def is_number(row: Row) -> bool:
@@ -136,7 +160,9 @@ def main() -> int:
         be_deterministic(on)
         record = evaluate(given.run, given.suite, given.seed, load_profile(given.profile), on)
     path = records.folder(given.run, record.task, given.seed) / f"{given.suite}.json"
-    write_json(path, record.model_dump())
+    write_json(path, record.model_dump(exclude={"raw"}))
+    if record.raw:
+        write_json(path.with_suffix(".raw.json"), record.model_dump(include={"raw"})["raw"])
     print(f"{path}: {record.status}, {len(record.rows)} measurements in {record.seconds:.1f} s", file=sys.stderr)
     if record.reason:
         print(record.reason, file=sys.stderr)

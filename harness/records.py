@@ -35,6 +35,17 @@ class Measurement(Closed):
         return self.task, self.length, self.metric
 
 
+class Raw(Closed):
+    """One question of a generation suite, with what the model wrote (`harness.suites.Sample`)."""
+
+    task: str
+    length: int | None
+    prompt: str
+    output: str
+    answers: list[str]
+    score: float | None
+
+
 class Evaluation(Closed):
     """All that one suite found out about one run and seed; a `failed` one keeps the rows that it did measure."""
 
@@ -49,6 +60,8 @@ class Evaluation(Closed):
     seconds: float
     rows: list[Measurement]
     items: dict[str, str] = {}  # noqa: RUF012  pydantic copies it. By `suites.name(cell)`: scores in the items' order
+    gaps: dict[str, str] = {}  # noqa: RUF012  by `suites.name(cell)`: why this run cannot have it; no failure
+    raw: list[Raw] = []  # noqa: RUF012  written beside the record, as `<suite>.raw.json`, for people to read
 
 
 def folder(run: str, task: str, seed: int, runs: Path = RUNS) -> Path:

@@ -9,7 +9,10 @@
     may_lack(cell)       optional: whether a mechanism may rightly have no such cell, as a head that it does not have
     evaluate(model, settings, profile, seed, device)
                          Rows of those cells. `model` maps tokens_BT to logits_BTV and is in evaluation mode, `settings`
-                         are its training settings, `seed` that of its training
+                         are its training settings, `seed` that of its training. Among the rows it may yield a Gap for
+                         a cell that this run or this machine cannot have, and Samples to be read by people
+    PRETRAINED           optional: True where a model of the Hub can be measured too: the suite asks in text (see
+                         `harness.text.asked`), and TASK is `lm`
 
 A row whose value or standard error is not finite is no measurement: `harness.evaluate` leaves it out and says so.
 Profiles are checked by these modules, so torch is not imported at their top.
@@ -40,6 +43,35 @@ class Row:
     @property
     def cell(self) -> Cell:
         return self.task, self.length, self.metric
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A cell that cannot be measured in this run or on this machine, and why in a few words. It is no failure."""
+
+    task: str
+    length: int | None
+    metric: str
+    reason: str
+
+    @property
+    def cell(self) -> Cell:
+        return self.task, self.length, self.metric
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One question as the model read it, what it wrote, and what was wanted."""
+
+    task: str
+    length: int | None
+    prompt: str
+    output: str
+    answers: Sequence[str]
+    score: float | None = None
+
+
+SAMPLES = 20  # kept of each task and length
 
 
 def name(cell: Cell) -> str:
