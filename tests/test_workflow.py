@@ -255,7 +255,7 @@ def test_the_inputs_of_a_rule_are_what_its_step_loads(built: Project):
     asked = {
         str(f.relative_to(ROOT)) for name in ("harness/suites", "harness/tasks") for f in (ROOT / name).glob("*.py")
     }
-    asked |= {f"impls/{name}.py" for name in (*impls.names(), "parts")}
+    asked |= {f"impls/{name}.py" for name in (*impls.names(), "parts", "solvers")}
     settled = set(whole(*dependencies.SETTLED))
     for command, inputs in steps:
         done = built.run([sys.executable, "-c", LOADED, *command])
@@ -263,6 +263,56 @@ def test_the_inputs_of_a_rule_are_what_its_step_loads(built: Project):
         assert done.returncode == 0, done.stdout
         assert set(line.split()) - settled - asked <= set(inputs), command[0]
         assert f"{command[0].replace('.', '/')}.py" in inputs
+
+
+DISTANCE = '''"""Nearer keys weigh more. Nobody 2024, arXiv:2401.00005.
+
+    y_t = Σ_{s<=t} softmax_s(−|q_t − k_s|²) v_s    (1)
+"""
+
+from dataclasses import dataclass
+
+from impls import ops
+from impls.base import ScoreMixer
+
+
+class Mixer(ScoreMixer):
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        heads: int = 2
+
+    def __init__(self, d_model: int, cfg: Config):
+        super().__init__(d_model, cfg.heads, rope=False)
+
+    def attention(self, q_BHTK, k_BHSK):
+        distance_BHTS = (q_BHTK[:, :, :, None] - k_BHSK[:, :, None]).square().sum(-1)
+        return ops.causal_softmax(-distance_BHTS)  # (1)
+'''
+
+
+def test_a_mechanism_is_one_module_and_one_paper(built: Project):
+    """Both added to a project that knows nothing of them: it is trained, judged and shown, and nothing else is."""
+    built.write("impls/distance.py", DISTANCE)
+    built.write("papers/fifth.yaml", paper("2401.00005", distance={"impl": "distance"}, softmax=SOFTMAX))
+    seeds = ("--config", "seeds=[0,1]")  # a verdict needs two
+    try:
+        done = built.snakemake(*seeds)
+        assert done.returncode == 0, done.stdout
+        results = built.folder / "results"
+        trained = {(r["task"], r["seed"]): r["status"] for r in json.loads((results / "runs.json").read_text())
+                   if r["impl"] == "distance"}  # fmt: skip
+        assert trained == {(task, seed): "ok" for task in ("lm", "recall") for seed in (0, 1)}
+        verdicts = json.loads((results / "verdicts.json").read_text())
+        (verdict,) = (v for v in verdicts if v["paper"] == "fifth" and v["kind"] == "compare")
+        assert verdict["verdict"] in ("reproduced", "contradicted", "inconclusive")
+        assert len(verdict["run_values"]) == len(verdict["baseline_values"]) == 2
+        page = (results / "site/papers/fifth.html").read_text()
+        assert verdict["verdict"] in page
+        assert "is better" in page
+        assert built.would_run(*seeds) == {}
+    finally:
+        (built.folder / "papers/fifth.yaml").unlink()
+        (built.folder / "impls/distance.py").unlink()
 
 
 BROKEN = '''"""A mechanism that cannot run. Nobody 2024, arXiv:2401.00004."""
