@@ -62,7 +62,7 @@ class ScoreMixer(TokenMixer):
     A mechanism gives `attention` (the weights) and, where values need not pass through A, overrides `mix`.
     """
 
-    rows: int | None = 128  # queries that `mix` takes at once; None where the rows of A depend on one another
+    rows: int | None = 64  # queries that `mix` takes at once; None where the rows of A depend on one another
 
     def __init__(self, d_model: int, heads: int, *, rope: bool):
         super().__init__()

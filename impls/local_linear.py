@@ -13,12 +13,15 @@ S_t = sum_s w_ts (k_s - k-_t)(k_s - k-_t)^T + ridge I and C_t = sum_s w_ts (k_s 
 The closed form follows from the objective and is the function of the latter's released reference
 (Yifei-Zuo/FlashLLA, flashlla/ops/naive.py), which sets up S_t about q_t and has a ridge of 10 by default.
 
+S_t is not made: a system is solved by conjugate gradients, each step of which is one more pass of attention.
+
 Differs from the papers, or may: queries and keys are normalised to length sqrt(K), for which arXiv:2501.12352 argues.
 Solved in float32 or wider: rows with t < K are singular but for the ridge, so it must be large beside 1e-7 |k|^2.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -27,27 +30,44 @@ from torch.nn.functional import rms_norm
 
 from impls import ops
 from impls.base import ScoreMixer
+from impls.solvers import solve
+
+
+def probe(x_BHTK: Tensor, k: Tensor, mean_BHTK: Tensor) -> Tensor:
+    """x_t . (k_s - k-_t), [B,H,T,S]."""
+    return x_BHTK @ k.mT - (x_BHTK * mean_BHTK).sum(dim=-1, keepdim=True)
 
 
 def slopes(w_BHTS: Tensor, q: Tensor, k: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
     """(r_BHTK, k-_BHTK)."""
-    K = k.shape[-1]
     mean_BHTK = w_BHTS @ k
-    squares_BHSKK = k[..., :, None] * k[..., None, :]
-    square_BHTKK = (w_BHTS @ squares_BHSKK.flatten(-2)).unflatten(-1, (K, K))
-    spread_BHTKK = square_BHTKK - mean_BHTK[..., :, None] * mean_BHTK[..., None, :]
-    S_BHTKK = spread_BHTKK + ridge * torch.eye(K, dtype=k.dtype, device=k.device)
+
+    def spread(x_BHTK: Tensor) -> Tensor:
+        """S_t x_t, without the T matrices S_t."""
+        return (w_BHTS * probe(x_BHTK, k, mean_BHTK)) @ k + ridge * x_BHTK
+
+    condition = 1 + k.detach().square().sum(dim=-1).amax() / ridge  # no spread is wider than the longest key
+    return solve(spread, mean_BHTK - q, condition), mean_BHTK
+
+
+def slopes_directly(w_BHTS: Tensor, q: Tensor, k: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+    """The same, by making each S_t and solving."""
+    mean_BHTK = w_BHTS @ k
+    square_BHTKK = torch.einsum("bhts,bhsk,bhsj->bhtkj", w_BHTS, k, k)
+    S_BHTKK = square_BHTKK - mean_BHTK[..., :, None] * mean_BHTK[..., None, :]
+    S_BHTKK = S_BHTKK + ridge * torch.eye(k.shape[-1], dtype=k.dtype, device=k.device)
     return torch.linalg.solve_ex(S_BHTKK, (mean_BHTK - q)[..., None])[0][..., 0], mean_BHTK
 
 
-def weights(q: Tensor, k: Tensor, scale: float, ridge: float) -> Tensor:
+def weights(
+    q: Tensor, k: Tensor, scale: float, ridge: float, slopes: Callable[..., tuple[Tensor, Tensor]] = slopes
+) -> Tensor:
     """A_BHTS of either sign; rows sum to 1."""
     with torch.autocast(q.device.type, enabled=False):
         dtype, q, k = q.dtype, ops.wide(q), ops.wide(k)
         w_BHTS = ops.causal_softmax(ops.scores(q, k, scale))
         r_BHTK, mean_BHTK = slopes(w_BHTS, q, k, ridge)
-        probe_BHTS = ops.scores(r_BHTK, k, 1.0) - (r_BHTK * mean_BHTK).sum(dim=-1, keepdim=True)
-        return (w_BHTS * (1 - probe_BHTS)).to(dtype)
+        return (w_BHTS * (1 - probe(r_BHTK, k, mean_BHTK))).to(dtype)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, ridge: float) -> Tensor:
@@ -55,7 +75,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, ridge: float) -> Tenso
     return weights(q, k, scale, ridge) @ v
 
 
-attend.reference = attend
+def reference(q: Tensor, k: Tensor, v: Tensor, scale: float, ridge: float) -> Tensor:
+    """The same with each system solved directly."""
+    return weights(q, k, scale, ridge, slopes_directly) @ v
+
+
+attend.reference = reference
 
 
 def unit(x_BHTK: Tensor) -> Tensor:

@@ -59,8 +59,7 @@ def hide(s_BHTS: Tensor, value: float) -> Tensor:
     T, S = s_BHTS.shape[-2:]
     if value == 0:
         return s_BHTS.tril(S - T)
-    # a sum is several times as fast on a CPU as masked_fill, and has nothing to do in the backward pass
-    return s_BHTS + s_BHTS.new_full((T, S), value).triu(S - T + 1)
+    return s_BHTS + s_BHTS.new_full((T, S), value).triu(S - T + 1)  # on a CPU far faster than masked_fill
 
 
 def causal_softmax(s_BHTS: Tensor) -> Tensor:
