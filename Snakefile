@@ -29,6 +29,7 @@ wildcard_constraints:
     run="|".join(PLAN.runs),
     task="|".join(PLAN.profile.tasks),
     suite="|".join(PLAN.config.suites),
+    impl="|".join(PLAN.impls()),
     seed="|".join(map(str, PLAN.config.seeds)),
 
 
@@ -36,6 +37,8 @@ localrules:
     all,
     aggregate,
     judge,
+    history,
+    proofs,
     site,
     strict,
 
@@ -43,6 +46,7 @@ localrules:
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/prove.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -51,7 +55,7 @@ rule all:
     input:
         rules.site.output,
         rules.aggregate.output,
-        PLAN.records(),  # one that is removed is made again
+        PLAN.records() + PLAN.proofs(),  # one that is removed is made again
         rules.strict.output if PLAN.config.strict else [],
     message:
         "all done"

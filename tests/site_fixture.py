@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import hashlib
 import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness import aggregate, site
+from harness import aggregate, history, site
 from harness.config import Config, Profile, load_profile
 from harness.files import write_json
 from harness.judge import judge
@@ -22,6 +24,7 @@ from harness.measured import read
 from harness.metrics import load_suite
 from harness.outcomes import Bench
 from harness.plan import Plan
+from harness.proofs.record import Proof, Result
 from harness.report.reading import load
 from harness.runs import RunSettings, resolve
 from harness.spec import Paper
@@ -106,6 +109,27 @@ def make(plan: Plan, results: Path, *, gaps: bool = True) -> None:
     found = read(results / "measurements.csv", results / "runs.json", results / "items.parquet")
     bench = Bench(plan.profile, plan.config.seeds, plan.config.suites, found)
     write_json(results / "verdicts.json", judge(plan.papers, plan.runs, bench))
+    impls = {run.impl for run in plan.runs.values()} | {"sla"}
+    write_json(results / "proofs.json", [proof(impl, gaps).model_dump(mode="json") for impl in sorted(impls)])
+
+
+def proof(impl: str, gaps: bool) -> Proof:
+    """Three properties in two settings; with gaps one that fails, one exempt, one that nobody wrote."""
+    asked = {
+        "causal_by_prefix": "Later tokens change nothing.",
+        "weights": "They explain <b>it</b>.",
+        "equation": TITLES[0],
+    }
+    answer = {"setting": "default", "number": 3.2e-16, "tolerance": 1e-9, "text": "largest change", "seconds": 0.01}
+    found = [{**answer, "property": name, "status": "ok"} for name in asked]
+    found.append({**found[0], "setting": "heads=2", "number": 4e-16})
+    if impl in ("gla", "sla"):
+        found[1] |= {"status": "not applicable", "number": None, "tolerance": None, "text": "no weights are defined"}
+    if gaps and impl == "retnet":
+        found[3] |= {"status": "failed", "number": 0.3, "text": "<i>a prefix</i> of 2 tokens is not close: 0.3 > 1e-09"}
+        found[1] |= {"status": "exempt", "number": None, "tolerance": None, "text": "its rows are normed (0.2 > 1e-09)"}
+        found[2] |= {"status": "missing", "number": None, "tolerance": None, "text": "no scalar loop"}
+    return Proof.of(impl, asked, [Result.model_validate(result) for result in found])
 
 
 def trouble(run: RunSettings, task: str, seed: int) -> tuple[str, str] | None:
@@ -248,6 +272,18 @@ def whole_plan() -> Plan:
     return Plan(config, profile, papers, resolve(papers, profile))
 
 
+def keep_builds(plan: Plan, results: Path) -> None:
+    """The build, and one before it under another version that judged and measured one thing otherwise."""
+    latest = history.snapshot(plan, results, datetime(2026, 1, 2, tzinfo=UTC))
+    before = copy.deepcopy(latest)
+    before["time"], before["versions"]["torch"] = "2026-01-01 00:00:00", ["<2.12.0>"]
+    before["verdicts"]["eight/both"]["verdict"] = "untested"
+    cells = next(cells for id, cells in before["values"].items() if id.startswith("softmax-"))
+    cells["loss/test/bits_per_byte@128"] = {"0": 3.0, "1": 3.01, "2": 3.02}
+    for record in (before, latest):
+        history.keep(record, results / "history")
+
+
 @lru_cache
 def built() -> Path:
     """The folder of a site made from `whole_plan`, once a process; its results lie beside it."""
@@ -255,5 +291,6 @@ def built() -> Path:
     atexit.register(shutil.rmtree, results, ignore_errors=True)
     plan = whole_plan()
     make(plan, results)
+    keep_builds(plan, results)
     site.build(load(plan, results), results / "site")
     return results / "site"

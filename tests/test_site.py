@@ -42,7 +42,15 @@ def strict(text: str) -> object:
 
 def test_every_kind_of_page_is_there():
     found = {str(path.relative_to(built())) for path in pages()}
-    wanted = {"index.html", "claims.html", "compare.html", "methods.html", "provenance.html", "runs/index.html"}
+    wanted = {
+        "history.html",
+        "index.html",
+        "claims.html",
+        "compare.html",
+        "methods.html",
+        "provenance.html",
+        "runs/index.html",
+    }
     assert wanted | {"suites/loss.html", "suites/recall.html", "papers/eight.html", "papers/paper-0.html"} <= found
     assert sum(path.startswith("runs/softmax-") for path in found) == 1
 

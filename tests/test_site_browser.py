@@ -27,6 +27,7 @@ KINDS = (
     "runs/gla",
     "compare.html",
     "methods.html",
+    "history.html",
     "provenance.html",
 )
 

@@ -145,7 +145,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
-REPORT = {"aggregate": 1, "judge": 1, "history": 1, "site": 1}
+JUDGED = {"judge": 1, "history": 1, "site": 1}
+REPORT = {"aggregate": 1} | JUDGED
 ONE_RUN = {"train": 2, "evaluate": 2} | REPORT  # one mechanism on both tasks
 EVERYTHING = {"train": 4, "evaluate": 4} | REPORT
 
@@ -164,12 +165,8 @@ def longer(text: str) -> str:
     [
         pytest.param("papers/second.yaml", lambda t: t + "# a comment\n", {}, id="comment"),
         pytest.param("papers/second.yaml", reorder, {}, id="order of keys"),
-        pytest.param(
-            "papers/second.yaml", lambda t: t.replace("0.05", "0.07"), {"judge": 1, "history": 1, "site": 1}, id="margin of a claim"
-        ),
-        pytest.param(
-            "papers/second.yaml", lambda t: t.replace("is more", "is less"), {"judge": 1, "history": 1, "site": 1}, id="quote"
-        ),
+        pytest.param("papers/second.yaml", lambda t: t.replace("0.05", "0.07"), JUDGED, id="margin of a claim"),
+        pytest.param("papers/second.yaml", lambda t: t.replace("is more", "is less"), JUDGED, id="quote"),
         pytest.param(
             "papers/second.yaml",
             lambda t: t.replace(

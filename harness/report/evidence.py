@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from harness.config import Config, Profile
 from harness.metrics import Metric
+from harness.proofs.record import Proof
 from harness.report.numbers import Summary, summarise
 from harness.report.palette import DASHES, SHAPES, Style, styles
 from harness.spec import Paper
@@ -86,8 +87,9 @@ class Evidence:
     metrics: Mapping[tuple[str, str], Metric]
     tasks: Mapping[str, str]  # suite -> the training task whose model it measures
     manifest: dict[str, Any]
-    proofs: list[dict[str, Any]]
+    proofs: list[Proof]
     results: Path
+    history: list[dict[str, Any]] = field(default_factory=list)  # records of the last builds, oldest first
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -142,6 +144,16 @@ def trouble(record: Mapping[str, Any]) -> str:
         return "not run yet"
     reason = str(record.get("reason") or "no reason was recorded")
     return reason if reason.startswith(record["status"]) else f"{record['status']}: {reason}"
+
+
+READING = "READING"  # the first word of a mechanism's module where nobody published its equations
+
+
+def reading(impl: str, folder: Path = Path("impls")) -> str:
+    """What the module of a mechanism says of its reading, in one paragraph; empty where the equations are a paper's."""
+    first, _, _ = docstring(impl, folder).partition("\n\n")
+    tag, _, rest = " ".join(first.split()).partition(", ")
+    return rest if tag == READING else ""
 
 
 def docstring(impl: str, folder: Path = Path("impls")) -> str:

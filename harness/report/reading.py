@@ -10,15 +10,19 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from harness import history
 from harness.config import Profile
 from harness.errors import UserError
 from harness.files import read_json
 from harness.metrics import load_suite
 from harness.plan import Plan
+from harness.proofs.record import read as read_proofs
 from harness.report.evidence import Cell, Evidence, Run, Value
 from harness.runs import run_ids
 from harness.spec import Paper
 from harness.tasks import REFERENCE
+
+BUILDS = 20  # shown at most
 
 
 def load(plan: Plan, results: Path) -> Evidence:
@@ -40,8 +44,9 @@ def load(plan: Plan, results: Path) -> Evidence:
         metrics={(suite, name): metric for suite, mod in suites.items() for name, metric in mod.METRICS.items()},
         tasks=plan.tasks,
         manifest=_optional(results / "data" / plan.profile.data.folder.name / "manifest.json", {}),
-        proofs=_optional(results / "proofs.json", []),
+        proofs=read_proofs(proofs) if (proofs := results / "proofs.json").exists() else [],
         results=results,
+        history=history.latest(BUILDS, results / "history"),
     )
 
 

@@ -40,6 +40,24 @@ rule judge:
         "python -m harness.judge {params.plan} > {log} 2>&1"
 
 
+rule history:
+    input:
+        code=dependencies.whole("harness.history"),
+        tables=rules.aggregate.output.tables,
+        runs=rules.aggregate.output.runs,
+        verdicts=rules.judge.output,
+    output:
+        "results/history/index.json",  # the records beside it stay from build to build
+    log:
+        "results/log/history.log",
+    params:
+        plan=PLAN.arguments(),
+    message:
+        "keep a record of this build ({log})"
+    shell:
+        "python -m harness.history {params.plan} > {log} 2>&1"
+
+
 rule site:
     input:
         code=dependencies.whole("harness.site"),
@@ -48,6 +66,8 @@ rule site:
         tables=rules.aggregate.output.tables,
         runs=rules.aggregate.output.runs,
         verdicts=rules.judge.output,
+        proofs=rules.proofs.output,
+        history=rules.history.output,
     output:
         "results/site/index.html",
     log:
@@ -74,6 +94,6 @@ rule strict:
     params:
         plan=PLAN.arguments(),
     message:
-        "strict: every run and every suite must have a result"
+        "strict: every run and every suite must have a result, every proof must hold"
     shell:
         "python -m harness.failures {params.plan} 2>&1 | tee {log}"
