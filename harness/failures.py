@@ -53,13 +53,13 @@ def main() -> None:
     parser.add_argument("--remove", action="store_true", help="remove the records of the failed ones")
     given = parser.parse_args()
     plan = Plan.asked(given)
-    records = plan.records() + plan.grids() + list(plan.repeated().values())
+    records = plan.records() + plan.grids() + list(plan.repeated().values()) + plan.proofs()
     if given.remove:
         print("\n".join(f"removed {record}" for record in remove(records)) or "no failed record")
     elif failures := list(find(records)):
         raise UserError("\n".join(map(str, failures)))
     else:
-        print("no failed run, no failed suite")
+        print("no failed run, no failed suite, no failed proof")
 
 
 if __name__ == "__main__":

@@ -106,6 +106,25 @@ class Plan:
         """The suites that measure models of this task."""
         return [suite for suite, trained in self.tasks.items() if trained == task]
 
+    def impls(self) -> list[str]:
+        """The mechanisms of all runs."""
+        return sorted({run.impl for run in self.runs.values()})
+
+    def proofs(self) -> list[str]:
+        """The records of what was proved, one a mechanism."""
+        return [f"results/proofs/{impl}.json" for impl in self.impls()]
+
+    def settings_of(self, impl: str) -> str:
+        """The arguments of all runs of a mechanism: it is proved with each."""
+        return canonical(sorted((run.args for run in self.runs.values() if run.impl == impl), key=canonical))
+
+    def held_against(self, impl: str) -> list[str]:
+        """What a mechanism is proved against, as far as the project has it: scalar loops, vectors, identities."""
+        tests = Path("tests")
+        shared = [*tests.glob("equations/_*.py"), *tests.glob("test_identities*.py"), tests / "conftest.py"]
+        found = [*shared, tests / "equations" / f"{impl}.py", tests / "vectors.json"]
+        return sorted(str(path) for path in found if path.is_file() and path.stat().st_size)
+
     def impl(self, run: str) -> str:
         """The module of a run's mechanism."""
         return f"impls.{self.runs[run].impl}"

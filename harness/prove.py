@@ -35,7 +35,7 @@ def prove(impl: str) -> Proof:
     torch.set_num_threads(1)
     cases = cases_by_impl()[impl]
     asked = [(case, p) for p in PROPERTIES for case in (cases[:1] if p.once else cases)]
-    return Proof.of(impl, [prove(case, p) for case, p in asked])
+    return Proof.of(impl, {p.name: p.says for p in PROPERTIES}, [prove(case, p) for case, p in asked])
 
 
 def prove_all(names: list[str], jobs: int) -> Iterator[Proof]:
@@ -132,7 +132,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--record", action="store_true", help=f"write {record.FOLDER}/IMPL.json; exit 0 whatever it says"
     )
-    parser.add_argument("--gather", action="store_true", help=f"only put such records together in {record.TOGETHER}")
     given = parser.parse_args(arguments)
     if bool(given.impls) == given.all:
         parser.error("name the mechanisms to prove, or say --all")
@@ -142,9 +141,6 @@ def main(arguments: list[str] | None = None) -> int:
     for name in names:
         if name not in impls.names():
             raise UserError(f"there is no mechanism {name!r} in impls/{suggest(name, impls.names())}")
-    if given.gather:
-        record.gather(names)
-        return 0
     proofs = shown(prove_all(names, given.jobs), len(names))
     report(proofs)
     for proof in proofs if given.record else ():

@@ -167,8 +167,8 @@ def detached(q, k, v, scale):
 
 @pytest.mark.parametrize(("attend", "name"), [(erase_before_decay, "gated_delta_net"), (detached, "retnet")])
 def test_wrong_operator_is_caught(attend, name):
+    case = "mild" if name != "retnet" else "scaled"
     with pytest.raises(AssertionError, match="not close"):
-        case = "mild" if name != "retnet" else "scaled"
         operator.operator_equals(attend, operator.equations(name).attend, vectors.cases(name)[case], case, Gauge())
 
 

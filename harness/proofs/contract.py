@@ -96,7 +96,7 @@ def rows_independent(mixer: TokenMixer) -> Found:
 
 
 def decoding(mixer: TokenMixer) -> Found:
-    """Prefill and steps give the outputs of the whole row: token by token, the last alone, at and beside chunk borders."""
+    """Prefill and steps give the outputs of the whole row: token by token, the last alone, and by chunk borders."""
     x_BTD, gauge = tokens(mixer, LONGEST), Gauge()
     with torch.no_grad():
         y_BTD = mixer(x_BTD)

@@ -98,7 +98,7 @@ def prove(case: Case, property: Property, exempt: Mapping[tuple[str, str], str] 
 def _answer(case: Case, property: Property) -> tuple[Status, float | None, float | None, str]:
     try:
         found = property.ask(case)
-        return "ok", *found
+        return "ok", found.number, found.tolerance, found.text
     except NotApplicable as reason:
         return "not applicable", None, None, str(reason)
     except Missing as reason:

@@ -1,15 +1,19 @@
-"""What a proof leaves on disk: `results/proofs/<impl>.json`, and all of them together in `results/proofs.json`."""
+"""What a proof leaves on disk: `results/proofs/<impl>.json`, and all of them together in `results/proofs.json`.
+
+python -m harness.proofs.record IMPL …     put the records of these mechanisms together
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from harness.closed import Closed
-from harness.errors import UserError
+from harness.errors import UserError, leave
 from harness.files import read_json, write_json
 
 FOLDER = Path("results/proofs")
@@ -38,10 +42,11 @@ class Proof(Closed):
     status: Literal["ok", "failed"]
     reason: str | None
     seconds: float
+    asked: dict[str, str]  # each property in the order they are asked in, and the sentence that it is
     results: list[Result]
 
     @classmethod
-    def of(cls, impl: str, results: Sequence[Result]) -> Proof:
+    def of(cls, impl: str, asked: Mapping[str, str], results: Sequence[Result]) -> Proof:
         failed = [result for result in results if result.status == "failed"]
         first = f"{failed[0].property} ({failed[0].setting}): {failed[0].text}" if failed else None
         more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
@@ -51,6 +56,7 @@ class Proof(Closed):
             status="failed" if failed else "ok",
             reason=first and first + more,
             seconds=seconds,
+            asked=dict(asked),
             results=list(results),
         )
 
@@ -83,3 +89,19 @@ def gather(impls: Iterable[str], folder: Path = FOLDER, out: Path = TOGETHER) ->
     proofs = [proof for impl in sorted(set(impls)) for proof in read(folder / f"{impl}.json")]
     write_json(out, [proof.model_dump(mode="json") for proof in proofs])
     return proofs
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.proofs.record", description=f"Put records in {FOLDER} together in {TOGETHER}."
+    )
+    parser.add_argument("impls", nargs="+", metavar="IMPL")
+    proofs = gather(parser.parse_args(arguments).impls)
+    failed = [proof for proof in proofs if proof.status == "failed"]
+    print(f"{TOGETHER}: {len(proofs)} mechanisms, {len(failed)} with a property that failed")
+    for proof in failed:
+        print(f"{proof.impl}: {proof.reason}")
+
+
+if __name__ == "__main__":
+    leave(main)

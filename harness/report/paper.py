@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.claims import tests
-from harness.report import charts, export, suite
+from harness.report import charts, export, proof, suite
 from harness.report.evidence import DONE, Evidence, Run, docstring, trouble
 from harness.report.numbers import decimals, show
 from harness.report.overview import test_words
@@ -66,6 +66,7 @@ def pages(evidence: Evidence) -> Iterator[Page]:
     for slug, paper in evidence.papers.items():
         answers = [answer(evidence, slug, claim, given) for claim, given in claims(evidence, slug)]
         runs = [evidence.runs[id] for id in dict.fromkeys(evidence.names[slug].values())]
+        impls = list(dict.fromkeys(run.impl for run in runs))
         context = {
             "evidence": evidence,
             "slug": slug,
@@ -78,6 +79,8 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "charts": pictures(evidence, runs),
             "legend": legend(evidence, runs),
             "equations": {run.impl: docstring(run.impl) for run in runs},
+            "proofs": proof.grid([p for p in evidence.proofs if p.impl in impls], "paper-proofs", "../"),
+            "readings": proof.readings(evidence, impls),
             "recipe": recipe(paper),
             "bibtex": export.bibtex(slug, paper),
             "profile": evidence.profile.name,

@@ -1,4 +1,4 @@
-"""Pages that are not about one paper or suite: compare two runs, proofs, efficiency, methods, provenance."""
+"""Pages that are not about one paper or suite: compare two runs, efficiency, methods, provenance."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ EFFICIENCY = "efficiency"  # the suite whose measurements are costs
 
 def pages(evidence: Evidence) -> Iterator[Page]:
     yield compare(evidence)
-    if evidence.proofs:
-        proof = {"table_": proofs(evidence)}
-        yield Page("proof.html", "proof.html.j2", "Proofs", proof, "checks that hold exactly equations")
     if has_costs(evidence):
         context = {"charts": pareto(evidence), "legend": legend(evidence)}
         yield Page("efficiency.html", "efficiency.html.j2", "Efficiency", context, "time memory state pareto")
@@ -67,22 +64,6 @@ def run_data(evidence: Evidence) -> Iterator[tuple[str, dict[str, Any]]]:
             run.id,
             {cell.id: {str(s): v.value for s, v in sorted(seeds.items())} for cell, seeds in run.values.items()},
         )
-
-
-def proofs(evidence: Evidence) -> Table:
-    """Mechanisms against checks, as results/proofs.json records them: [{impl, check, status, detail}]."""
-    names = list(dict.fromkeys(proof["check"] for proof in evidence.proofs))
-    found = {(proof["impl"], proof["check"]): proof for proof in evidence.proofs}
-    rows = []
-    for impl in sorted({proof["impl"] for proof in evidence.proofs}):
-        items = [Item(impl)]
-        for name in names:
-            proof = found.get((impl, name))
-            why = "" if proof else "this check was not asked of it"
-            items.append(Item(proof["status"], note=str(proof.get("detail") or "")) if proof else Item("none", why=why))
-        rows.append(Row(tuple(items)))
-    columns = (Column("Mechanism"), *(Column(words(name)) for name in names))
-    return Table("proofs", "Checks that hold exactly or not at all", columns, tuple(rows))
 
 
 def pareto(evidence: Evidence) -> list[charts.Chart]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.report import charts, export
-from harness.report.evidence import DONE, Cell, Evidence, Run, docstring, trouble
+from harness.report.evidence import DONE, Cell, Evidence, Run, docstring, reading, trouble
 from harness.report.numbers import commit, count, decimals, duration, show
 from harness.report.page import Page, at, heading
 from harness.report.paper import curves
@@ -23,6 +23,7 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "run": run,
             "style": evidence.styles[run.label],
             "equations": docstring(run.impl),
+            "reading": reading(run.impl),
             "args": [(key, str(value)) for key, value in run.args.items()],
             "recipe": [(f"{task}: {key}", str(v)) for task, given in run.recipe.items() for key, v in given.items()],
             "settings": settings(run),

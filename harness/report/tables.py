@@ -38,7 +38,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Item:
-    """One cell: what is shown, the number behind it, and where it leads. `why` is the reason for a missing value.
+    """One cell: what is shown, the number behind it, and where it leads. `why` is the reason for a missing value,
+    `more` what is read on pointing at it, `mark` the verdict or answer whose sign it bears.
 
     Cells of a column that share one of their `letters` are not told apart.
     """
@@ -52,6 +53,8 @@ class Item:
     best: bool = False
     heat: float | None = None
     letters: str = ""
+    more: str = ""
+    mark: str = ""
 
 
 @dataclass(frozen=True)
