@@ -9,7 +9,7 @@ regression: a unifying framework for designing sequence models with associative 
 q, k and v pass a causal convolution of width 4 and SiLU; q and k then have unit length; an RMSNorm of each head
 precedes the output. Names and starts as in fla-org/flash-linear-attention (fla/layers/mesa_net.py).
 
-Differs from the paper, or may: the system is solved exactly for each token, not by 30 steps of conjugate gradients;
+Differs from the paper, or may: conjugate gradients solve each system to rounding, not in 30 steps whatever is left;
 W_a starts with a bias of 1; there is no output gate.
 """
 
@@ -25,6 +25,9 @@ from torch.nn.functional import logsigmoid, silu, softplus
 
 from impls import ops
 from impls.parts import OnePath
+from impls.solvers import solve
+
+CHUNK = 32
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, lamb: Tensor) -> Tensor:
@@ -41,32 +44,46 @@ def reference(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, 
 
 
 class State(NamedTuple):
-    """Sums of k k^T (as one row) and of k v^T, and the last inputs of the convolution."""
+    """Sums of k k^T and of k v^T, and the last inputs of the convolution."""
 
-    H_BH1X: Tensor
+    H_BHKK: Tensor
     G_BHKV: Tensor
     past_BWD: Tensor
 
 
 def regress(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, lamb: Tensor, H_BH1X: Tensor, G_BHKV: Tensor
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, lamb: Tensor, H_BHKK: Tensor, G_BHKV: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(y_BHTV, H_T, G_T): H of every token is a scan with k k^T as its values, read by 1."""
+    """(y_BHTV, H_T, G_T), a chunk at a time: H_t x_t and G_t^T x_t are one scan over keys and values side by side."""
     with torch.autocast(q.device.type, enabled=False):
-        q, k, v, beta_BHT1 = ops.wide(q), ops.wide(k), ops.wide(v), ops.wide(beta)[..., None]
-        square_BHTX = (k[..., :, None] * k[..., None, :]).flatten(-2)
-        H_BHTX, H_BH1X = ops.decay_scan(torch.ones_like(beta_BHT1), beta_BHT1, square_BHTX, log_decay, H_BH1X)
-        H_BHTKK = H_BHTX.unflatten(-1, (k.shape[-1], -1)) + torch.diag_embed(ops.wide(lamb))[:, None]
-        x_BHTK = torch.linalg.solve_ex(H_BHTKK, q[..., None])[0][..., 0]
-        y_BHTV, G_BHKV = ops.decay_scan(x_BHTK, beta_BHT1 * k, v, log_decay, G_BHKV)
-        return y_BHTV, H_BH1X, G_BHKV
+        T, K, size = q.shape[2], k.shape[-1], ops.chunk_size(q.shape[2], CHUNK)
+        q, k, v, beta = (ops.chunked(ops.wide(z), size) for z in (q, k, v, beta[..., None]))
+        lamb, inside = ops.wide(lamb)[:, None, None], ops.decays(log_decay, T, k, size)
+        weight = inside.mask * beta.mT  # w_ts of one chunk
+        sides = torch.cat([k, v], dim=-1)
+        write, before = (k * beta * inside.to_end).mT @ sides, torch.cat([H_BHKK, G_BHKV], dim=-1)
+        starts, state = ops.carry(inside.whole, write, before, torch.mul)
+        H_start, G_start = starts.split([K, v.shape[-1]], dim=-1)
+
+        def gram(x: Tensor) -> Tensor:
+            """(H_t + diag(l)) x_t."""
+            return (x @ k.mT * weight) @ k + (x * inside.from_start) @ H_start + lamb * x
+
+        # no eigenvalue of H is larger than its trace
+        trace = beta.detach().sum(dim=(2, 3, 4)) * k.detach().square().sum(dim=-1).amax() + traces(H_BHKK.detach())
+        x = solve(gram, q, 1 + trace.amax() / lamb.detach().amin())
+        y = (x @ k.mT * weight) @ v + (x * inside.from_start) @ G_start
+        return y.flatten(2, 3)[:, :, :T], *state.split([K, v.shape[-1]], dim=-1)
+
+
+def traces(H_BHKK: Tensor) -> Tensor:
+    return H_BHKK.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, lamb: Tensor) -> Tensor:
     """y_BHTV of q_BHTK, k_BHTK, v_BHTV, beta_BHT, log_decay_BHT <= 0 and lamb_HK > 0."""
-    like, K = ops.wide(k).new_zeros(*k.shape[:2], 1), k.shape[-1]
-    H_BH1X, G_BHKV = like[..., None].repeat(1, 1, 1, K * K), like[..., None].repeat(1, 1, K, v.shape[-1])
-    return regress(q, k, v, beta, log_decay, lamb, H_BH1X, G_BHKV)[0].to(v.dtype)
+    H_BHKK, G_BHKV = (ops.wide(k).new_zeros(*k.shape[:2], k.shape[-1], z.shape[-1]) for z in (k, v))
+    return regress(q, k, v, beta, log_decay, lamb, H_BHKK, G_BHKV)[0].to(v.dtype)
 
 
 attend.reference = reference
@@ -102,13 +119,13 @@ class Mixer(OnePath):
         q, k, v = (ops.split_heads(z, self.heads) for z in silu(qkv).chunk(3, dim=-1))
         a_BHT, b_BHT = (ops.wide(z.mT) for z in self.rates(x_BTD).chunk(2, dim=-1))
         lamb_HK = softplus(ops.wide(self.ridge_HK)) + self.least
-        y_BHTV, H_BH1X, G_BHKV = regress(
-            ops.unit(q), ops.unit(k), v, b_BHT.sigmoid(), logsigmoid(a_BHT), lamb_HK, state.H_BH1X, state.G_BHKV
+        y_BHTV, H_BHKK, G_BHKV = regress(
+            ops.unit(q), ops.unit(k), v, b_BHT.sigmoid(), logsigmoid(a_BHT), lamb_HK, state.H_BHKK, state.G_BHKV
         )
         y_BTD = ops.merge_heads(ops.head_norm(y_BHTV.to(x_BTD.dtype), self.norm_V))
-        return self.out(y_BTD), State(H_BH1X, G_BHKV, past_BWD)
+        return self.out(y_BTD), State(H_BHKK, G_BHKV, past_BWD)
 
     def init_state(self, batch: int) -> State:
         zeros, K = ops.wide(self.out.weight).new_zeros, self.head_dim
         past_BWD = zeros(batch, self.past, 3 * self.out.in_features)
-        return State(zeros(batch, self.heads, 1, K * K), zeros(batch, self.heads, K, K), past_BWD)
+        return State(*zeros(2, batch, self.heads, K, K), past_BWD)
