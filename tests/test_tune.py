@@ -22,6 +22,8 @@ from harness.spec import Paper
 from harness.tasks import Tune, recall
 from harness.train import Job
 from tests.judging import claim, paper
+from tests.site_files import Html
+from tests.site_fixture import built
 
 ROOT = Path(__file__).parents[1]
 MODEL = {"width": 16, "layers": 1, "heads": 2, "mlp": 16, "conv": 4}
@@ -172,3 +174,18 @@ def test_held_out_loss_counts_scored_targets_alone(job: Job):
     assert nats_per_target(model, task.held_out(), "cpu") == pytest.approx(math.log(recall.VOCAB), rel=1e-6)
     assert all(np.all(batch.text_bytes == 0) for batch in task.held_out())
     assert nats_per_target(model, [], "cpu") is None
+
+
+def test_the_grid_is_on_the_pages_of_run_and_paper_with_its_end_flagged():
+    (run,) = (built() / "runs").glob("gla-*.html")
+    for path in (run, built() / "papers/eight.html"):
+        text = path.read_text()
+        page = Html(text)
+        told = [cell.strip() for _, cell in page.cells]
+        assert "chosen the highest of the grid" in told
+        assert "the loss is <nan> at step 3" in {given.get("title") for given, _ in page.cells}
+        assert "0.002" in told
+        assert 'id="chart-rates-lm"' in text
+    assert "python -m harness.tune gla-" in run.read_text()
+    (other,) = (built() / "runs").glob("softpick-*.html")
+    assert "Learning rates" not in other.read_text()

@@ -149,6 +149,16 @@ def profile(
     return Chart(id, title, describe(title, x, y, points), spec)
 
 
+def rates(id: str, title: str, points: Sequence[Point], styles: Mapping[str, Style]) -> Chart:
+    """Held-out loss of pilots against their learning rate."""
+    x, y = "learning rate", "held-out loss, nats"
+    spec = _pour(_profile(), points, styles, x, y)
+    axis = {**spec["layer"][0]["encoding"]["x"]["axis"], "format": "~g", "values": sorted({p[2] for p in points})}
+    for layer in spec["layer"]:
+        layer["encoding"]["x"]["axis"] = axis
+    return Chart(id, title, describe(title, x, y, points), spec)
+
+
 def scatter(
     id: str,
     title: str,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.claims import tests
-from harness.report import charts, export, proof, suite
+from harness.report import charts, export, proof, suite, tuning
 from harness.report.evidence import DONE, Evidence, Run, docstring, trouble
 from harness.report.numbers import decimals, show
 from harness.report.overview import test_words
@@ -78,6 +78,8 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "names": [(name, evidence.runs[id]) for name, id in evidence.names[slug].items()],
             "charts": pictures(evidence, runs),
             "legend": legend(evidence, runs),
+            "rates": tuning.table(evidence, runs),
+            "rate_charts": tuning.pictures(evidence, runs),
             "equations": {run.impl: docstring(run.impl) for run in runs},
             "proofs": proof.grid([p for p in evidence.proofs if p.impl in impls], "paper-proofs", "../"),
             "readings": proof.readings(evidence, impls),

@@ -113,6 +113,7 @@ def methods(evidence: Evidence) -> Page:
     context = {
         "evidence": evidence,
         "suites": suites,
+        "tuned": [name for name, settings in evidence.profile.tasks.items() if settings.tune],
         "checks": [(words(name), checks.summary(name)) for name in asked if name in checks.names()],
         "tasks": [(name, _flat(settings.model_dump())) for name, settings in evidence.profile.tasks.items()],
     }

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from harness.report import charts, export
+from harness.report import charts, export, tuning
 from harness.report.evidence import DONE, Cell, Evidence, Run, docstring, reading, trouble
 from harness.report.numbers import commit, count, decimals, duration, show
 from harness.report.page import Page, at, heading
@@ -30,6 +30,8 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "seeds": seed_table(evidence, run),
             "measurements": measurements(evidence, run),
             "charts": pictures(evidence, run),
+            "rates": tuning.table(evidence, [run]),
+            "rate_charts": tuning.pictures(evidence, [run]) if len(evidence.runs) <= MANY else [],
             "commands": commands(evidence, run),
             "commits": sorted({commit(record["commit"]) for record in run.records.values() if record.get("commit")}),
         }
@@ -146,6 +148,10 @@ def commands(evidence: Evidence, run: Run) -> list[str]:
     profile, seed = evidence.profile.name, evidence.seeds[0]
     lines = []
     for suite, task in evidence.tasks.items():
+        if any(at == task and record.get("tune") for (at, _), record in run.records.items()):
+            seed_of_pilots = next(each["seed"] for _, at, each in tuning.grids(evidence, [run]) if at == task)
+            tune = f"python -m harness.tune {run.id} --task {task} --seed {seed_of_pilots} --profile {profile}"
+            lines += [tune] if tune not in lines else []
         train = f"python -m harness.train {run.id} --task {task} --seed {seed} --profile {profile}"
         lines += [train] if train not in lines else []
         lines.append(f"python -m harness.evaluate {run.id} --suite {suite} --seed {seed} --profile {profile}")
