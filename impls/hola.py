@@ -16,12 +16,13 @@ Differs from the paper, or may: it does not say whether q~ and k~ are rotated (h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, take_along_dim
 from torch.nn.functional import pad, rms_norm
 
 from impls import ops
@@ -39,35 +40,38 @@ def importance(k: Tensor, v: Tensor, beta: Tensor, g_BHT: Tensor, before_BHTV: T
 
 
 def largest(m: Tensor, w: int, *kept: Tensor) -> tuple[Tensor, ...]:
-    """The w largest of m_X S along the last axis, and the rows of each [.., S, V] that belong to them; ties go to the
-    earlier, and places that nothing fills have m = -inf."""
+    """The w largest of m_BHS, the earlier of two that are equal, and their rows of each; -inf where nothing is left."""
     missing = max(w - m.shape[-1], 0)
     m, at = pad(m, (0, missing), value=float("-inf")).sort(dim=-1, descending=True, stable=True)
-    at_XW1 = at[..., :w, None]
-    rows = (pad(z, (0, 0, 0, missing)).gather(-2, at_XW1.expand(*at_XW1.shape[:-1], z.shape[-1])) for z in kept)
-    return m[..., :w], *rows
+    return m[..., :w], *(take_along_dim(pad(z, (0, 0, 0, missing)), at[..., :w, None], dim=2) for z in kept)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, null_H: Tensor) -> Tensor:
-    """y [..,T,V] of scaled q [B,H,N,T,K] over the keys of its block that are seen, and a null."""
-    s = ops.wide(q @ k.mT).masked_fill(~seen, float("-inf"))
+def attention(v: Tensor, s: Tensor, null_H: Tensor) -> Tensor:
+    """y [..,T,V] of the logits s [B,H,N,T,S] and a null; -inf hides a key."""
     null = ops.wide(null_H)[:, None, None, None].expand(*s.shape[:-1], 1)
     return torch.cat([s, null], dim=-1).softmax(dim=-1)[..., :-1].to(v.dtype) @ v
 
 
-def blocks(q: Tensor, k: Tensor, v: Tensor, m: Tensor, null_H: Tensor, window: int, size: int) -> Tensor:
-    """y_BHTV of the cache's read, all blocks at once; q is scaled, q and k are normed."""
-    T = q.shape[2]
+def logits(q: Tensor, k: Tensor, m: Tensor) -> Tensor:
+    """q . k of scaled q [B,H,N,T,K], -inf at keys whose place is empty."""
+    return ops.wide(q @ k.mT) + torch.where(m > float("-inf"), 0.0, float("-inf"))[..., None, :]
+
+
+def blocks(q: Tensor, k: Tensor, v: Tensor, score: Callable, null_H: Tensor, window: int, size: int) -> Tensor:
+    """y_BHTV of the cache's read, all blocks at once; q is scaled, q and k are normed; score is asked for m_BHT."""
+    T, size = q.shape[2], min(size, q.shape[2])
     q, k, v = (pad(z, (0, 0, 0, -T % size)) for z in (q, k, v))
     N, S = q.shape[2] // size, q.shape[2]
-    early_NS = torch.arange(S, device=q.device) < size * torch.arange(N, device=q.device)[:, None]
-    m_BHNS = pad(m, (0, S - T), value=float("-inf"))[:, :, None].where(early_NS, float("-inf"))
-    m_BHNW, k_old, v_old = largest(m_BHNS, window, *(z[:, :, None].expand(-1, -1, N, -1, -1) for z in (k, v)))
-    q, k, v = (z.unflatten(2, (N, size)) for z in (q, k, v))
-    old = (m_BHNW > float("-inf"))[:, :, :, None].expand(-1, -1, -1, size, -1)
-    seen = torch.cat([old, ops.causal(size, size, q.device).expand(*old.shape[:-1], -1)], dim=-1)
-    y = attention(q, torch.cat([k_old, k], dim=3), torch.cat([v_old, v], dim=3), seen, null_H)
-    return y.flatten(2, 3)[:, :, :T]
+    q_N, v_N = q.unflatten(2, (N, size)), v.unflatten(2, (N, size))
+    s = ops.hide(ops.wide(q_N @ k.unflatten(2, (N, size)).mT), float("-inf"))
+    if N > 1:  # the first block has nothing before it
+        early_NS = torch.arange(S, device=q.device) < size * torch.arange(N, device=q.device)[:, None]
+        m_BHNS = pad(score(), (0, S - T), value=float("-inf"))[:, :, None].where(early_NS, float("-inf"))
+        m_BHNS, at_BHNS = m_BHNS.sort(dim=-1, descending=True, stable=True)
+        at_BHX1 = at_BHNS[..., :window].flatten(2)[..., None]
+        k_old, v_old = (take_along_dim(z, at_BHX1, dim=2).unflatten(2, (N, -1)) for z in (k, v))
+        s, v_N = torch.cat([logits(q_N, k_old, m_BHNS[..., :window]), s], dim=-1), torch.cat([v_old, v_N], dim=3)
+    return attention(v_N, s, null_H).flatten(2, 3)[:, :, :T]
 
 
 def reference(
@@ -91,8 +95,8 @@ def reference(
     near_q, near_k = rms_norm(q, gamma_q.shape, gamma_q, rms_eps), rms_norm(k, gamma_k.shape, gamma_k, rms_eps)
     q, k = (z / (z.square().sum(dim=-1, keepdim=True) + l2_eps).sqrt() for z in (q, k))
     y_BHTV, _ = ops.delta_scan(q * state_scale, k, v, beta[..., None] * k, log_decay)
-    m_BHT = importance(k, v, beta, log_decay)
-    cache_BHTV = blocks(near_q * cache_scale, near_k, v, m_BHT, sink_logit, window, chunk_size)
+    score = partial(importance, k, v, beta, log_decay)
+    cache_BHTV = blocks(near_q * cache_scale, near_k, v, score, sink_logit, window, chunk_size)
     return y_BHTV + gate_logit.sigmoid()[:, None, None] * cache_BHTV
 
 
@@ -149,16 +153,24 @@ class Mixer(RecurrentMixer):
             return torch.arange(start, start + i.k.shape[2], device=i.k.device).to(i.log_decay).expand_as(i.log_decay)
         return importance(i.k, i.v, i.beta_BHT1[..., 0], i.log_decay, before_BHTV)
 
+    def read(self, x_BTD: Tensor) -> tuple[Tensor, Inputs, Tensor, Tensor]:
+        """y_BTD, the inputs, k~ and the state S_T."""
+        i, q, k, gate_H11 = self.project(x_BTD, self.trunk.zeros(x_BTD.shape[0])[1])
+        y_BHTV, S_BHKV = scan(i, None)
+        score = partial(self.score, i, 0, None)
+        y_BHTV = y_BHTV + gate_H11 * blocks(q, k, i.v, score, self.null_H, self.window, self.block)
+        return self.trunk.finish(y_BHTV, i.gate_BTV), i, k, S_BHKV
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.read(x_BTD)[0]
+
     def prefill(self, x_BTD: Tensor) -> tuple[Tensor, State]:
-        T, (S_BHKV, past_BWD) = x_BTD.shape[1], self.trunk.zeros(x_BTD.shape[0])
-        i, q, k, gate_H11 = self.project(x_BTD, past_BWD)
-        y_BHTV, S_BHKV = scan(i, S_BHKV)
-        m_BHT = self.score(i, 0, None)
-        y_BHTV = y_BHTV + gate_H11 * blocks(q, k, i.v, m_BHT, self.null_H, self.window, self.block)
+        y_BTD, i, k, S_BHKV = self.read(x_BTD)
+        T, m_BHT = x_BTD.shape[1], self.score(i, 0, None)
         n = T - T % self.block
         old = largest(m_BHT[:, :, :n], self.window, k[:, :, :n], i.v[:, :, :n])
         slots = (torch.cat([a, b[:, :, n:]], dim=2) for a, b in zip(old, (m_BHT, k, i.v), strict=True))
-        return self.trunk.finish(y_BHTV, i.gate_BTV), State(S_BHKV, i.past_BWD, *self.room(*slots), T)
+        return y_BTD, State(S_BHKV, i.past_BWD, *self.room(*slots), T)
 
     def room(self, m_BHX: Tensor, k_BHXK: Tensor, v_BHXV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The same with empty places up to w + C."""
@@ -179,8 +191,8 @@ class Mixer(RecurrentMixer):
         at = self.window + state.position % self.block
         kept = (state.m_BHX, state.k_BHXK, state.v_BHXV)
         m, k, v = (torch.cat([z[:, :, :at], n, z[:, :, at + 1 :]], dim=2) for z, n in zip(kept, new, strict=True))
-        seen = (m > float("-inf"))[:, :, None, None]
-        cache_BH1V = attention(q[:, :, None], k[:, :, None], v[:, :, None], seen, self.null_H)[:, :, 0]
+        s = logits(q[:, :, None], k[:, :, None], m[:, :, None])
+        cache_BH1V = attention(v[:, :, None], s, self.null_H)[:, :, 0]
         if at + 1 == self.window + self.block:
             m, k, v = self.room(*largest(m, self.window, k, v))
         y_BD = self.trunk.finish(y_BH1V + gate_H11 * cache_BH1V, i.gate_BTV)[:, 0]
