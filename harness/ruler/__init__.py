@@ -18,3 +18,21 @@ lm-evaluation-harness 0.4.13 keeps them in lm_eval/tasks/ruler. Otherwise than t
 """
 
 from __future__ import annotations
+
+TASKS = (
+    "niah_single_1",
+    "niah_single_2",
+    "niah_single_3",
+    "niah_multikey_1",
+    "niah_multikey_2",
+    "niah_multikey_3",
+    "niah_multivalue",
+    "niah_multiquery",
+    "vt",
+    "cwe",
+    "fwe",
+    "qa_1",
+    "qa_2",
+)
+ANY = ("qa_1", "qa_2")  # one reference is enough; elsewhere each counts
+SHORTEST = 128  # tokens

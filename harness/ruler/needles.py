@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.ruler.fill import Draft
+from harness.ruler.score import BINS, depth_bin
 from harness.ruler.words import MAKERS, new
 
 FACT = "One of the special magic {kind} for {key} is: {value}."
@@ -29,7 +30,6 @@ ONE = (
     "The special magic {kind} for {query} mentioned in the provided text is"
 )
 DEPTHS = tuple(round(100 * place / 39) / 100 for place in range(40))
-BINS = 5  # of depth, in reports
 BUDGET = 128
 SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
@@ -56,11 +56,6 @@ KINDS = {
     "niah_multivalue": Kind("essay", each=4),
     "niah_multiquery": Kind("essay", needles=4, asked=4),
 }
-
-
-def depth_bin(depth: float) -> int:
-    """Which of BINS equal parts a depth is in."""
-    return min(int(depth * BINS), BINS - 1)
 
 
 def draft(kind: Kind, rng: random.Random, place: int, length: int, essay: tuple[str, ...]) -> Draft:

@@ -11,11 +11,17 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 
-from harness.ruler.tasks import ANY
+from harness.ruler import ANY
 
 CONTROL = re.compile(r"[\x00-\x1f]")
 DRAWS = 1000  # of the bootstrap
 LEVEL = 0.95
+BINS = 5  # of depth, in reports
+
+
+def depth_bin(depth: float) -> int:
+    """Which of BINS equal parts of the text a depth, from 0 to 1, is in."""
+    return min(int(depth * BINS), BINS - 1)
 
 
 def cleaned(answer: str) -> str:

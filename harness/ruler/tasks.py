@@ -1,4 +1,4 @@
-"""The 13 tasks by RULER's names, and `build`, which makes the samples of one of them."""
+"""`build`, which makes the samples of one of the 13 tasks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import random
 from collections.abc import Iterator
 from itertools import islice
 
-from harness.ruler import frequency, needles, questions, variables
+from harness.ruler import ANY, SHORTEST, frequency, needles, questions, variables
 from harness.ruler.fill import Draft, Encode, Sample, TooShort, fill
 from harness.ruler.material import Material
 
-TASKS = (*needles.KINDS, "vt", "cwe", "fwe", "qa_1", "qa_2")
-ANY = ("qa_1", "qa_2")  # one reference is enough; elsewhere each counts
-SHORTEST = 128  # tokens
 UNFIT = 50  # questions in a row whose documents are too long, before the length is
 
 BUDGETS = {
