@@ -63,7 +63,7 @@ def weights(
     q: Tensor, k: Tensor, scale: float, ridge: float, slopes: Callable[..., tuple[Tensor, Tensor]] = slopes
 ) -> Tensor:
     """A_BHTS of either sign; rows sum to 1."""
-    with torch.autocast(q.device.type, enabled=False):
+    with ops.no_autocast(q):
         dtype, q, k = q.dtype, ops.wide(q), ops.wide(k)
         w_BHTS = ops.causal_softmax(ops.scores(q, k, scale))
         r_BHTK, mean_BHTK = slopes(w_BHTS, q, k, ridge)

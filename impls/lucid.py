@@ -28,7 +28,7 @@ from impls.base import Cache, ScoreMixer
 
 def preconditioner(k: Tensor, scale: float, eps: float, rows: int | None = None) -> Tensor:
     """P_BHSS, or its last `rows` rows, in float32 or wider; -1/scale = -sqrt(K) keeps every entry at 1 or below."""
-    with torch.autocast(k.device.type, enabled=False):
+    with ops.no_autocast(k):
         k = rms_norm(ops.wide(k), k.shape[-1:], eps=eps)
         T, S = rows or k.shape[-2], k.shape[-2]
         return ops.hide(ops.scores(k[..., S - T :, :], k, scale) - 1 / scale, float("-inf")).exp()

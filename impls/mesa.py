@@ -55,7 +55,7 @@ def regress(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, lamb: Tensor, H_BHKK: Tensor, G_BHKV: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(y_BHTV, H_T, G_T), a chunk at a time: H_t x_t and G_t^T x_t are one scan over keys and values side by side."""
-    with torch.autocast(q.device.type, enabled=False):
+    with ops.no_autocast(q):
         T, K, size = q.shape[2], k.shape[-1], ops.chunk_size(q.shape[2], CHUNK)
         q, k, v, beta = (ops.chunked(ops.wide(z), size) for z in (q, k, v, beta[..., None]))
         lamb, inside = ops.wide(lamb)[:, None, None], ops.decays(log_decay, T, k, size)

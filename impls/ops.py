@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,11 @@ def head_dim(d_model: int, heads: int) -> int:
     if heads < 1 or d_model % heads:
         raise ValueError(f"heads={heads} does not divide d_model={d_model}; choose a divisor")
     return d_model // heads
+
+
+def no_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Arithmetic in the precision of the inputs, on the device of x; a meta tensor knows no autocast."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 def linear(d_in: int, d_out: int, *, bias: bool = False) -> nn.Linear:
@@ -127,10 +133,10 @@ def decay_scan(
     """(y_BHTV, S_T) of S_t = exp(g_t) S_{t-1} + k_t v_t^T, y_t = S_t^T q_t, a chunk at a time.
 
     `log_decay` g, finite and <= 0, is absent, one number a step ([B,H,T], or 1 where it is shared) or one a channel
-    ([B,H,T,K]: S_t = diag(exp(g_t)) S_{t-1} + ...). S is float32 or wider. `chunk`, a power of two, changes the
-    result by rounding only; 16 is quickest with one decay a channel.
+    ([B,H,T,K]: S_t = diag(exp(g_t)) S_{t-1} + ...). S is float32 or wider. `chunk` changes the result by rounding
+    only; with one decay a channel it must be a power of two, and 16 is quickest.
     """
-    with torch.autocast(q_BHTK.device.type, enabled=False):
+    with no_autocast(q_BHTK):
         size = chunk_size(q_BHTK.shape[2], chunk)
         q, k, v = (chunked(wide(z), size) for z in (q_BHTK, k_BHTK, v_BHTV))
         inside = decays(log_decay, q_BHTK.shape[2], k, size)
@@ -147,21 +153,24 @@ def delta_scan(
     log_decay: Tensor | None = None,
     state_BHKV: Tensor | None = None,
     chunk: int = 32,
+    commit_BHN: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(y_BHTV, S_T) of S'_t = exp(g_t) S_{t-1}, S_t = S'_t + w_t (v_t - S'_t^T k_t)^T, y_t = S_t^T q_t.
 
     The delta rule writes w = beta k. The errors e_t = v_t - S'_t^T k_t of one chunk solve a unit triangular system,
     e_t + sum_{s<t} (k_t . exp(g_{s+1} + ... + g_t) w_s) e_s = v_t - (exp(g_1 + ... + g_t) k_t)^T S_0, for all chunks
-    at once (the UT transform of arXiv:2406.06484 §3.2). Arguments and precision as in `decay_scan`.
+    at once (the UT transform of arXiv:2406.06484 §3.2). Arguments and precision as in `decay_scan`. Of what chunk n
+    writes, later chunks see the part `commit`, all of it if that is absent.
     """
-    with torch.autocast(q_BHTK.device.type, enabled=False):
+    with no_autocast(q_BHTK):
         size = chunk_size(q_BHTK.shape[2], chunk)
         q, k, v, write = (chunked(wide(z), size) for z in (q_BHTK, k_BHTK, v_BHTV, write_BHTK))
         inside = decays(log_decay, q_BHTK.shape[2], k, size)
         sides = torch.cat([v, k * inside.from_start], dim=-1)
         solved = torch.linalg.solve_triangular(pairs(k, write, inside), sides, upper=False, unitriangular=True)
         e, seen = solved.split([v.shape[-1], k.shape[-1]], dim=-1)  # the errors are e - seen @ S_0
-        write_VT, read_TS = (write * inside.to_end).mT, pairs(q, write, inside)
+        stays = 1.0 if commit_BHN is None else commit_BHN[..., None, None]
+        write_VT, read_TS = (write * inside.to_end * stays).mT, pairs(q, write, inside)
         keep = torch.eye(k.shape[-1], dtype=k.dtype, device=k.device) * inside.whole - write_VT @ seen
         starts, state = carry(keep, write_VT @ e, state_BHKV, torch.matmul)
         y = read_TS @ e + (q * inside.from_start - read_TS @ seen) @ starts
@@ -204,8 +213,10 @@ def by_halves(size: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
     Level l cuts the chunk into blocks of 2^(l+1) steps, and mask[l] is 1 where t is in the second half of a block and s
     in its first: each pair s < t meets there once. Both are brought to the block's middle m, the one by
-    exp(g_{m+1} + ... + g_t), the other by exp(g_{s+1} + ... + g_m): the sums that range[l] takes.
+    exp(g_{m+1} + ... + g_t), the other by exp(g_{s+1} + ... + g_m): the sums that range[l] takes. Raises ValueError unless size is a power of two.
     """
+    if size & (size - 1):
+        raise ValueError(f"chunk={size} is not a power of two")
     t = torch.arange(size, device=like.device)
     half_L1 = 2 ** torch.arange(size.bit_length() - 1, device=like.device)[:, None]
     middle_LT = t // (2 * half_L1) * 2 * half_L1 + half_L1 - 1  # last step of the first half
@@ -234,9 +245,7 @@ def carry(keep: Tensor, write: Tensor, state: Tensor | None, apply: Callable[...
 
 
 def chunk_size(T: int, chunk: int) -> int:
-    """The chunk's length, no longer than T needs. Raises ValueError unless `chunk` is a power of two."""
-    if chunk < 1 or chunk & (chunk - 1):
-        raise ValueError(f"chunk={chunk} is not a power of two")
+    """The chunk's length, no longer than T needs."""
     return min(chunk, 1 << (T - 1).bit_length())
 
 

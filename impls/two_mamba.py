@@ -54,7 +54,7 @@ def square_scan(
 
     S costs as much as all else where one chunk holds everything, and is None then unless it is to be kept.
     """
-    with torch.autocast(q.device.type, enabled=False):
+    with ops.no_autocast(q):
         T, size = q.shape[2], ops.chunk_size(q.shape[2], CHUNK)
         q, k, v, a = (ops.chunked(ops.wide(z), size) for z in (q, k, v, log_decay[..., None]))
         sum_BHNC = a.squeeze(-1).double().cumsum(dim=-1)

@@ -73,7 +73,7 @@ def directions(key: Tensor, u: Tensor, P_BHKK: Tensor, chunk: int = 32) -> tuple
 
 def exact(q: Tensor, k: Tensor, v: Tensor, u: Tensor, state: State, stab_eps: float) -> tuple[Tensor, State]:
     """(y_BHTV, state after these tokens) without nudges."""
-    with torch.autocast(q.device.type, enabled=False):
+    with ops.no_autocast(q):
         q, k, v = phi(ops.wide(q)), phi(ops.wide(k)), ops.wide(v)
         key, u = normalize(k, dim=-1), normalize(ops.wide(u), dim=-1) * u.shape[-1] ** -0.5
         a_BHTK, P_BHKK = directions(key.double(), u.double(), state.P_BHKK)
