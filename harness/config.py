@@ -107,6 +107,7 @@ class Profile(Closed):
     data: Data
     tasks: dict[str, Any]
     suites: dict[str, Any]
+    hub: str | None = None  # the config's, for suites whose data lie on the Hub
     noise: Natural = 0  # how often the reference is trained again with its data in another order
 
     def task(self, name: str) -> Any:

@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lm_eval
+from datasets.exceptions import DatasetsError
 from lm_eval.api.model import LM
+from lm_eval.api.task import Task
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from harness.adapter import Answerer, refuse_budget
+from harness.errors import UserError
 from harness.text import Text, split
 
 TASKS = Path(lm_eval.__file__).parent / "tasks"
@@ -115,26 +118,29 @@ def _limits(arguments: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
     return int(arguments["max_gen_toks"]), tuple(until)
 
 
-def run(model: LM, path: str, limit: int | None, data: Path | None, **overrides: Any) -> list[dict[str, Any]]:
-    """What lm-eval logs of each question of a task, in order: `doc`, `resps`, and its metrics. Zero-shot.
+def load(path: str, data: Path | None) -> Task:
+    """A task with its data, by the place of its YAML among those of lm-eval (its whole index takes seconds to read).
 
-    `path` is the task's YAML among those of lm-eval (its whole index would take seconds to read); `data` a folder with
-    the task's data set, in place of the Hub.
+    `data` is a folder with the data set, in place of the Hub. Raises UserError when the data cannot be had.
     """
-    config = {key: value for key, value in load_yaml(TASKS / path).items() if key not in ("tag", "group")} | overrides
+    config = {key: value for key, value in load_yaml(TASKS / path).items() if key not in ("tag", "group")}
     if data is not None:
         config["dataset_path"] = str(data)
     with _quiet():
-        found = simple_evaluate(
-            model=model,
-            tasks=[config],
-            task_manager=TaskManager(include_defaults=False),
-            num_fewshot=0,
-            limit=limit,
-            bootstrap_iters=0,
-        )
-    logged: dict[str, Any] = dict(found or {})["samples"]
-    return sorted(logged[config["task"]], key=lambda sample: sample["doc_id"])
+        try:
+            (task,) = TaskManager(include_defaults=False).load([config])["tasks"].values()
+        except (OSError, ValueError, DatasetsError) as error:
+            (first, *_) = str(error).strip().splitlines() or [type(error).__name__]
+            raise UserError(f"its data {config['dataset_path']} cannot be loaded: {first}") from None
+    return task
+
+
+def run(model: LM, task: Task, limit: int | None) -> list[dict[str, Any]]:
+    """What lm-eval logs of each question of a task, in order: `doc`, `resps`, and its metrics. Zero-shot."""
+    with _quiet():
+        found = simple_evaluate(model=model, tasks=[task], num_fewshot=0, limit=limit, bootstrap_iters=0)
+    (samples,) = dict(found or {})["samples"].values()
+    return sorted(samples, key=lambda sample: sample["doc_id"])
 
 
 @contextmanager

@@ -1,0 +1,33 @@
+"""What lies on the Hugging Face Hub, or in a local folder that stands for it (`hub` in config/config.yaml).
+
+Such a folder holds folders named like the Hub's ids, `Rowan/hellaswag`; they are used as they are, without a network.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+
+OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+
+
+def place(name: str, hub: str | None) -> Path | None:
+    """The local folder of what the Hub calls `name`, or None where it is to be fetched."""
+    for folder in [Path(hub) / name] if hub else []:
+        if folder.is_dir():
+            return folder.resolve()
+    return Path(name).resolve() if Path(name).is_dir() else None
+
+
+def obstacle(dataset: str, hub: str | None, modules: Iterable[str] = ()) -> str | None:
+    """Why a task cannot be measured on this machine, found in no time; None when nothing speaks against it."""
+    lacking = [module for module in modules if find_spec(module) is None]
+    if lacking:
+        return f"its scoring needs {', '.join(lacking)}; pip install {' '.join(lacking)}"
+    if hub and not (Path(hub) / dataset).is_dir():
+        return f"its data set is not in the folder that stands for the Hub ({dataset} in {hub})"
+    if not hub and any(os.environ.get(name, "0") not in ("", "0") for name in OFFLINE):
+        return f"its data set {dataset} is on the Hub, and the environment says to stay offline"
+    return None
