@@ -11,20 +11,7 @@ from harness.ruler.fill import Encode
 from harness.ruler.material import Material
 from harness.ruler.questions import Described
 
-NOUNS = [
-    "river",
-    "tower",
-    "garden",
-    "letter",
-    "engine",
-    "market",
-    "window",
-    "planet",
-    "ladder",
-    "copper",
-    "violin",
-    "harbour",
-]
+NOUNS = ["river", "tower", "garden", "letter", "engine", "market", "window", "planet", "ladder", "copper", "harbour"]
 VERBS = ["holds", "meets", "follows", "crosses", "remembers", "describes", "carries", "answers"]
 
 

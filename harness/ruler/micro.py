@@ -190,9 +190,9 @@ def _chain(rng: np.random.Generator, rows: int, length: int, part: int) -> Rows:
 def _common(rng: np.random.Generator, rows: int, length: int, part: int) -> Rows:
     """cwe: the common words are taught in the order of the vocabulary."""
     room, others = length - 1 - LISTED, len(WORDS) - LISTED
-    unit = max(1, room // (LISTED * TIMES + others))
-    base, extra = divmod(room - LISTED * TIMES * unit, others)
-    times = [TIMES * unit] * LISTED + [base + (n < extra) for n in range(others)]
+    often = max(TIMES, TIMES * room // (LISTED * TIMES + others))
+    base, extra = divmod(room - LISTED * often, others)
+    times = [often] * LISTED + [base + (n < extra) for n in range(others)]
     words_BW = WORDS.start + choose(rng, rows, len(WORDS), len(WORDS))
     words_BW[:, :LISTED].sort(axis=1)
     text_BT = rng.permuted(np.repeat(words_BW, times, axis=1), axis=1)
