@@ -147,6 +147,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 JUDGED = {"judge": 1, "history": 1, "site": 1}
 REPORT = {"aggregate": 1} | JUDGED
+PROOF = {"prove": 1, "proofs": 1}
 ONE_RUN = {"train": 2, "evaluate": 2} | REPORT  # one mechanism on both tasks
 EVERYTHING = {"train": 4, "evaluate": 4} | REPORT
 
@@ -172,12 +173,14 @@ def longer(text: str) -> str:
             lambda t: t.replace(
                 "linear_attention\n    args:\n      heads: 2", "linear_attention\n    args:\n      heads: 1"
             ),
-            ONE_RUN,
+            ONE_RUN | PROOF,
             id="arguments of a run",
         ),
-        pytest.param("impls/linear_attention.py", lambda t: t + "# edited\n", ONE_RUN, id="module of a run"),
+        pytest.param("impls/linear_attention.py", lambda t: t + "# edited\n", ONE_RUN | PROOF, id="module of a run"),
         pytest.param("impls/gla.py", lambda t: t + "# edited\n", {}, id="module of no run"),
-        pytest.param("impls/ops.py", lambda t: t + "# edited\n", EVERYTHING, id="shared functions"),
+        pytest.param(
+            "impls/ops.py", lambda t: t + "# edited\n", EVERYTHING | {"prove": 2, "proofs": 1}, id="shared functions"
+        ),
         pytest.param("harness/fit.py", lambda t: t + "# edited\n", EVERYTHING, id="training loop"),
         pytest.param("harness/suites/recall.py", lambda t: t + "# edited\n", {"evaluate": 2} | REPORT, id="suite"),
         pytest.param("config/profiles/tiny.yaml", longer, {"evaluate": 2} | REPORT, id="settings of a suite"),
@@ -201,7 +204,7 @@ def test_nothing_to_do_is_said_in_seconds(built: Project):
 def test_a_new_paper_runs_only_what_is_new(built: Project):
     built.write("papers/third.yaml", paper("2401.00003", retnet={"impl": "retnet", "args": {"heads": 2}}, base=SOFTMAX))
     try:
-        assert built.would_run() == ONE_RUN
+        assert built.would_run() == ONE_RUN | PROOF
     finally:
         (built.folder / "papers/third.yaml").unlink()
     assert built.would_run() == {}
@@ -248,6 +251,8 @@ def test_the_inputs_of_a_rule_are_what_its_step_loads(built: Project):
         (["harness.aggregate"], whole("harness.aggregate")),
         (["harness.judge"], whole("harness.judge")),
         (["harness.site", "--out", "elsewhere/site"], whole("harness.site")),
+        (["harness.prove", "softmax", "--record"], job("harness.prove", "impls.softmax")),
+        (["harness.proofs.record", "softmax"], job("harness.proofs.record")),
     ]
     asked = {
         str(f.relative_to(ROOT)) for name in ("harness/suites", "harness/tasks") for f in (ROOT / name).glob("*.py")
@@ -351,6 +356,7 @@ def test_a_mechanism_that_raises_leaves_every_page_and_says_why(built: Project):
         pages = {page.stem: page.read_text() for page in (built.folder / "results/site").rglob("*.html")}
         assert {"index", "first", "second", "fourth"} <= set(pages)
         assert "the mixer is &lt;b&gt;upside down&lt;/b&gt;" in pages["fourth"]
+        assert '<span class="verdict failed">failed</span>' in pages["proof"]
         assert built.would_run() == {}
 
         strict = built.snakemake("--config", "strict=true")
@@ -359,7 +365,7 @@ def test_a_mechanism_that_raises_leaves_every_page_and_says_why(built: Project):
 
         forgotten = built.run([sys.executable, "-m", "harness.failures", "--remove"])
         assert forgotten.returncode == 0, forgotten.stdout
-        assert built.would_run() == ONE_RUN
+        assert built.would_run() == ONE_RUN | PROOF
     finally:
         (built.folder / "papers/fourth.yaml").unlink()
         (built.folder / "impls/upside_down.py").unlink()
