@@ -11,7 +11,7 @@ from typing import Any
 
 from impls.base import TokenMixer
 
-NOT_MECHANISMS = {"__init__", "base", "ops", "parts", "solvers"}
+NOT_MECHANISMS = {"__init__", "base", "ops", "parts", "solvers", "decays"}
 
 
 def names() -> list[str]:

@@ -29,34 +29,29 @@ from impls import ops
 from impls.base import TokenMixer
 from impls.parts import Trunk
 
-
-def chunk_of(T: int, size: int, device: torch.device) -> Tensor:
-    """The chunk_T that each token is in."""
-    return torch.arange(T, device=device) // size
+ROWS = 64  # queries whose scores are made at once
 
 
 def softmax_branch(q: Tensor, k: Tensor, v: Tensor, type_BHN: Tensor, size: int, bias_BHN: Tensor | None) -> Tensor:
-    """y_BHTV of scaled q; bias_BHN is added to the logits of each chunk's keys."""
-    chunk_T = chunk_of(q.shape[2], size, q.device)
-    kept_BHS = (type_BHN == 0)[:, :, chunk_T]
-    seen_BHTS = kept_BHS[:, :, None] | (chunk_T[:, None] == chunk_T)
-    s_BHTS = ops.scores(q, k, 1.0)
-    s_BHTS = s_BHTS if bias_BHN is None else s_BHTS + bias_BHN[:, :, chunk_T][:, :, None]
-    return ops.causal_softmax(ops.wide(s_BHTS).masked_fill(~seen_BHTS, float("-inf"))).to(v.dtype) @ v
+    """y_BHTV of scaled q; bias_BHN is added to the logits of each chunk's keys. Some chunks of queries at a time."""
+    T, y_BHTV, many = q.shape[2], [], max(ROWS // size, 1) * size
+    chunk_T = torch.arange(T, device=q.device) // size
+    gone_BHS = torch.where(type_BHN == 0, 0.0, float("-inf")).to(ops.wide(q).dtype)[:, :, chunk_T]
+    bias_BHS = torch.zeros_like(gone_BHS) if bias_BHN is None else bias_BHN[:, :, chunk_T]
+    for first in range(0, T, many):
+        last = min(first + many, T)
+        own_TS = chunk_T[first:last, None] == chunk_T[:last]
+        bias_BHTS = bias_BHS[:, :, None, :last] + gone_BHS[:, :, None, :last].masked_fill(own_TS, 0.0)
+        s_BHTS = ops.wide(ops.scores(q[:, :, first:last], k[:, :, :last], 1.0)) + bias_BHTS
+        y_BHTV.append(ops.causal_softmax(s_BHTS).to(v.dtype) @ v[:, :, :last])
+    return torch.cat(y_BHTV, dim=2)
 
 
 def linear_branch(
     q: Tensor, k: Tensor, v: Tensor, beta_BHT: Tensor, g_BHT: Tensor, commit_BHN: Tensor, size: int
 ) -> Tensor:
-    """y_BHTV of unit q, k: one scan a chunk, whose final state is kept as far as commit (1 or 0) says."""
-    chunks = (z.split(size, dim=2) for z in (q, k, v, beta_BHT[..., None] * k, g_BHT))
-    S, y = None, []
-    for n, (q_c, k_c, v_c, write, g) in enumerate(zip(*chunks, strict=True)):
-        y_BHTV, end = ops.delta_scan(q_c, k_c, v_c, write, g, S)
-        left = torch.zeros_like(end) if S is None else g.sum(dim=2)[..., None, None].exp() * S
-        S = left + commit_BHN[:, :, n, None, None] * (end - left)
-        y.append(y_BHTV)
-    return torch.cat(y, dim=2)
+    """y_BHTV of unit q, k: what a chunk writes stays as far as commit (1 or 0) says."""
+    return ops.delta_scan(q, k, v, beta_BHT[..., None] * k, g_BHT, chunk=size, commit_BHN=commit_BHN)[0]
 
 
 def attend(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from impls.decays import chunked, decays, pairs
 
 
 def head_dim(d_model: int, heads: int) -> int:
@@ -133,8 +134,8 @@ def decay_scan(
     """(y_BHTV, S_T) of S_t = exp(g_t) S_{t-1} + k_t v_t^T, y_t = S_t^T q_t, a chunk at a time.
 
     `log_decay` g, finite and <= 0, is absent, one number a step ([B,H,T], or 1 where it is shared) or one a channel
-    ([B,H,T,K]: S_t = diag(exp(g_t)) S_{t-1} + ...). S is float32 or wider. `chunk` changes the result by rounding
-    only; with one decay a channel it must be a power of two, and 16 is quickest.
+    ([B,H,T,K]: S_t = diag(exp(g_t)) S_{t-1} + ...). S is float32 or wider. `chunk`, a power of two, changes the
+    result by rounding only; 16 is quickest with one decay a channel.
     """
     with no_autocast(q_BHTK):
         size = chunk_size(q_BHTK.shape[2], chunk)
@@ -159,79 +160,22 @@ def delta_scan(
 
     The delta rule writes w = beta k. The errors e_t = v_t - S'_t^T k_t of one chunk solve a unit triangular system,
     e_t + sum_{s<t} (k_t . exp(g_{s+1} + ... + g_t) w_s) e_s = v_t - (exp(g_1 + ... + g_t) k_t)^T S_0, for all chunks
-    at once (the UT transform of arXiv:2406.06484 §3.2). Arguments and precision as in `decay_scan`. Of what chunk n
-    writes, later chunks see the part `commit`, all of it if that is absent.
+    at once (the UT transform of arXiv:2406.06484 §3.2). Arguments and precision as in `decay_scan`. With `commit`,
+    chunks are as long as told, and later ones see that part of what a chunk writes.
     """
     with no_autocast(q_BHTK):
-        size = chunk_size(q_BHTK.shape[2], chunk)
+        size = chunk_size(q_BHTK.shape[2], chunk) if commit_BHN is None else chunk
         q, k, v, write = (chunked(wide(z), size) for z in (q_BHTK, k_BHTK, v_BHTV, write_BHTK))
         inside = decays(log_decay, q_BHTK.shape[2], k, size)
         sides = torch.cat([v, k * inside.from_start], dim=-1)
         solved = torch.linalg.solve_triangular(pairs(k, write, inside), sides, upper=False, unitriangular=True)
         e, seen = solved.split([v.shape[-1], k.shape[-1]], dim=-1)  # the errors are e - seen @ S_0
-        stays = 1.0 if commit_BHN is None else commit_BHN[..., None, None]
-        write_VT, read_TS = (write * inside.to_end * stays).mT, pairs(q, write, inside)
+        stay = write * inside.to_end if commit_BHN is None else write * inside.to_end * commit_BHN[..., None, None]
+        write_VT, read_TS = stay.mT, pairs(q, write, inside)
         keep = torch.eye(k.shape[-1], dtype=k.dtype, device=k.device) * inside.whole - write_VT @ seen
         starts, state = carry(keep, write_VT @ e, state_BHKV, torch.matmul)
         y = read_TS @ e + (q * inside.from_start - read_TS @ seen) @ starts
         return y.flatten(2, 3)[:, :, : q_BHTK.shape[2]].to(v_BHTV.dtype), state
-
-
-class Decays(NamedTuple):
-    """What decays leave inside chunks: K = 1 for one number a step, L = 1 unless there is one a channel."""
-
-    mask: Tensor  # [C,C] or [B,H,N,C,C]: 1 or exp(g_{s+1} + ... + g_t) for s <= t, else 0; by level [L,C,C]
-    level: Tensor | None  # [B,H,N,L,C,K], see `by_halves`
-    from_start: Tensor  # [B,H,N,C,K] exp(g_1 + ... + g_t)
-    to_end: Tensor  # [B,H,N,C,K] exp(g_{t+1} + ... + g_C)
-    whole: Tensor  # [B,H,N,K,1] exp(g_1 + ... + g_C)
-
-
-def decays(log_decay: Tensor | None, T: int, like: Tensor, size: int) -> Decays:
-    """Exponentials of sums of g over ranges of steps.
-
-    Each sum is a product with a matrix of 0 and 1. A difference of two cumulative sums would lose the small terms
-    that follow a reset, and exp(-sum) would overflow; here every exponent is a sum of terms <= 0.
-    """
-    lower_TS = like.new_ones(size, size).tril()
-    if log_decay is None:
-        one = like.new_ones(1, 1, 1, 1, 1)
-        return Decays(lower_TS, None, one, one, one)
-    g_BHTK = log_decay.unsqueeze(-1) if log_decay.dim() == 3 else log_decay
-    g = chunked(g_BHTK.to(like.dtype).expand(*g_BHTK.shape[:2], T, -1), size)
-    if g.shape[-1] > 1:
-        range_LTS, mask = by_halves(size, like)
-        level = (range_LTS.flatten(0, 1) @ g).exp().unflatten(3, range_LTS.shape[:2])
-    else:
-        mask, level = (lower_TS @ (g * lower_TS.tril(-1))).exp().tril(), None
-    from_start = (lower_TS @ g).exp()
-    return Decays(mask, level, from_start, ((1 - lower_TS) @ g).exp(), from_start[..., -1:, :].mT)
-
-
-def by_halves(size: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """(range_LTS, mask_LTS) that give q_t . exp(g_{s+1} + ... + g_t) k_s for s < t as a sum over levels L.
-
-    Level l cuts the chunk into blocks of 2^(l+1) steps, and mask[l] is 1 where t is in the second half of a block and s
-    in its first: each pair s < t meets there once. Both are brought to the block's middle m, the one by
-    exp(g_{m+1} + ... + g_t), the other by exp(g_{s+1} + ... + g_m): the sums that range[l] takes. Raises ValueError unless size is a power of two.
-    """
-    if size & (size - 1):
-        raise ValueError(f"chunk={size} is not a power of two")
-    t = torch.arange(size, device=like.device)
-    half_L1 = 2 ** torch.arange(size.bit_length() - 1, device=like.device)[:, None]
-    middle_LT = t // (2 * half_L1) * 2 * half_L1 + half_L1 - 1  # last step of the first half
-    late_LT, low_LT, high_LT = t > middle_LT, torch.minimum(t, middle_LT), torch.maximum(t, middle_LT)
-    range_LTS = (t > low_LT[..., None]) & (t <= high_LT[..., None])
-    mask_LTS = (middle_LT[..., None] == middle_LT[:, None]) & late_LT[..., None] & ~late_LT[:, None]
-    return range_LTS.to(like.dtype), mask_LTS.to(like.dtype)
-
-
-def pairs(q: Tensor, k: Tensor, inside: Decays) -> Tensor:
-    """A_BHNTS = q_t . exp(g_{s+1} + ... + g_t) k_s for s <= t, else 0."""
-    if inside.level is None:
-        return q @ k.mT * inside.mask
-    before = ((q.unsqueeze(3) * inside.level) @ (k.unsqueeze(3) * inside.level).mT * inside.mask).sum(dim=3)
-    return before + torch.diag_embed((q * k).sum(dim=-1))
 
 
 def carry(keep: Tensor, write: Tensor, state: Tensor | None, apply: Callable[..., Tensor]) -> tuple[Tensor, Tensor]:
@@ -245,13 +189,10 @@ def carry(keep: Tensor, write: Tensor, state: Tensor | None, apply: Callable[...
 
 
 def chunk_size(T: int, chunk: int) -> int:
-    """The chunk's length, no longer than T needs."""
+    """The chunk's length, no longer than T needs. Raises ValueError unless `chunk` is a power of two."""
+    if chunk < 1 or chunk & (chunk - 1):
+        raise ValueError(f"chunk={chunk} is not a power of two")
     return min(chunk, 1 << (T - 1).bit_length())
-
-
-def chunked(x_BHTK: Tensor, size: int) -> Tensor:
-    """[B,H,T,K] -> [B,H,N,C,K]; the last chunk is filled up with zeros, which neither write nor decay."""
-    return nn.functional.pad(x_BHTK, (0, 0, 0, -x_BHTK.shape[2] % size)).unflatten(2, (-1, size))
 
 
 def wide(x: Tensor) -> Tensor:
