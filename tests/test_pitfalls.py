@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 import impls
 from harness.proofs.cases import Case, nudged, tokens, width
-from impls import ops
+from impls import entmax, ops, sigmoid, softmax_plus_one
 from impls.softpick import softpick
 from tests.conftest import SHARED
 
@@ -70,6 +71,44 @@ class Adapter(nn.Module):
 def test_mixer_avoids_the_pitfall(script, which, name):
     mixer = nudged(Case(name, ()), torch.float32)
     script(which).check(Adapter(mixer), dim=width(mixer))
+
+
+class Normalisers:
+    """The functions that `f01` asks for, by the weights of one query that sees the keys it may.
+
+    A row with nothing allowed is not asked of them: a query of a causal mixer sees at least itself.
+    """
+
+    @staticmethod
+    def softmax1(s: Tensor, keep: Tensor) -> Tensor:
+        return row_by_row(lambda q, k: softmax_plus_one.weights(q, k, 1.0), s, keep)
+
+    @staticmethod
+    def sparsemax(s: Tensor, keep: Tensor) -> Tensor:
+        return row_by_row(lambda q, k: entmax.weights(q, k, 1.0, 2), s, keep)
+
+    @staticmethod
+    def entmax15(s: Tensor, keep: Tensor) -> Tensor:
+        return row_by_row(lambda q, k: entmax.weights(q, k, 1.0, 1.5), s, keep)
+
+    @staticmethod
+    def sigmoid(s: Tensor, keep: Tensor, bias: float) -> Tensor:
+        return row_by_row(lambda q, k: sigmoid.weights(q, k, 1.0, bias), s, keep)
+
+
+def row_by_row(weights: Callable[[Tensor, Tensor], Tensor], s: Tensor, keep: Tensor) -> Tensor:
+    """Each row of scores is one query; the keys that it keeps come first."""
+    rows = []
+    for scores, kept in zip(s.flatten(0, -2), keep.flatten(0, -2), strict=True):
+        n = int(kept.sum())
+        assert kept[:n].all()
+        A_S = weights(s.new_ones(1, 1, 1, 1), scores[:n].view(1, 1, n, 1)).flatten() if n else s.new_zeros(0)
+        rows.append(nn.functional.pad(A_S, (0, len(scores) - n)))
+    return torch.stack(rows).view_as(s)
+
+
+def test_normalisers_have_their_golden_values(script):
+    script("f01_normalisers_golden").check(Normalisers)
 
 
 def test_softpick_avoids_its_pitfalls(script):
