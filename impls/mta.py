@@ -31,13 +31,25 @@ from torch.nn.functional import conv2d, pad
 from impls import ops
 from impls.base import ScoreMixer
 
+FOLD = 8  # keys to a pixel
+
 
 def convolve(s_BHTS: Tensor, kernel: Tensor) -> Tensor:
-    """Step 2 or 5 with a kernel [H,cq,ck], ck odd. Future entries count as zero: no row sees a later key."""
-    H, cq, ck = kernel.shape
-    padded = pad(ops.hide(s_BHTS, 0.0), (ck // 2, ck // 2, cq - 1, 0))
-    padded = padded.contiguous(memory_format=torch.channels_last)  # twice as fast on a CPU
-    return conv2d(padded, kernel[:, None].to(s_BHTS.dtype), groups=H).contiguous()
+    """Step 2 or 5 with a kernel [H,cq,ck], ck odd. Future entries count as zero: no row sees a later key.
+
+    FOLD keys side by side become the channels F of one pixel N, and the kernel a band over the pixels that it reaches:
+    on a CPU that is more than twice as fast as a convolution with one channel a head.
+    """
+    (H, cq, ck), S = kernel.shape, s_BHTS.shape[-1]
+    reach = -(-(ck // 2) // FOLD)  # pixels to either side
+    to_right = reach * FOLD + -S % FOLD
+    s_BHTNF = pad(ops.hide(s_BHTS, 0.0), (reach * FOLD, to_right, cq - 1, 0)).unflatten(-1, (-1, FOLD))
+    s_BXTN = s_BHTNF.permute(0, 1, 4, 2, 3).flatten(1, 2).contiguous(memory_format=torch.channels_last)
+    key_I, key_F = (torch.arange(n, device=kernel.device) for n in ((2 * reach + 1) * FOLD, FOLD))
+    tap_IF = key_I[:, None] - reach * FOLD - key_F + ck // 2
+    band_HQIF = kernel.to(s_BHTS.dtype)[:, :, tap_IF.clamp(0, ck - 1)] * ((tap_IF >= 0) & (tap_IF < ck))
+    band_XFQN = band_HQIF.unflatten(2, (-1, FOLD)).permute(0, 4, 3, 1, 2).flatten(0, 1)
+    return conv2d(s_BXTN, band_XFQN, groups=H).unflatten(1, (H, FOLD)).permute(0, 1, 3, 4, 2).flatten(3)[..., :S]
 
 
 def weights(
