@@ -17,6 +17,25 @@ from harness.yamlio import Where
 STRICT = ("higher", "lower", "rises", "falls")  # expectations that make sense with a margin of 0
 
 
+class Number(Closed):
+    """A number that the paper reports, with all that must agree before another paper's may stand beside it."""
+
+    model: Text  # as most papers call it: Transformer++
+    scale: Text  # parameters, then tokens: 340M, 15B
+    data: Text  # trained on
+    metric: Text  # with the text or test it is of: Wikitext perplexity
+    value: float
+    source: Text  # where in the paper: Table 5
+    run: Name | None = None  # ours for the same mechanism,
+    measured: Text | None = None  # and the metric key of the nearest that we measure of it
+
+    @model_validator(mode="after")
+    def _ours_is_whole(self) -> Number:
+        if (self.run is None) != (self.measured is None):
+            raise ValueError("run and measured go together; give both or neither")
+        return self
+
+
 class Claim(Closed):
     """What every claim has: a sentence of the paper and where it stands."""
 
@@ -26,6 +45,7 @@ class Claim(Closed):
     where: Text
     reading: Text | None = None  # how the sentence became this test
     reported: Text | None = None  # the paper's own numbers, with their scale
+    numbers: List[Number] = ()  # those of them that other papers may report too
 
 
 class Need(Closed):

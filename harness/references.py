@@ -7,6 +7,7 @@ import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from functools import cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import create_model
@@ -31,6 +32,8 @@ def check(paper: Paper, doc: Document) -> None:
         at = ("claims", place)
         if seen.setdefault(claim.id, place) != place:
             doc.blame((*at, "id"), f"the claim id {claim.id!r} was given before, to claims[{seen[claim.id]}]")
+        for k, number in enumerate(claim.numbers):
+            _check_number(number, paper, doc, (*at, "numbers", k), f"claim {claim.id!r}")
         for below, test in claims.tests(claim):
             _check_test(test, paper, doc, (*at, *below), f"claim {claim.id!r}")
 
@@ -55,7 +58,18 @@ def _check_test(test: Any, paper: Paper, doc: Document, at: Where, name: str) ->
                 doc.blame((*at, "needs", place, "metric"), f"{name}: {fault}")
 
 
+def _check_number(number: claims.Number, paper: Paper, doc: Document, at: Where, name: str) -> None:
+    if number.run is None or number.measured is None:
+        return
+    if number.run not in paper.runs:
+        doc.blame((*at, "run"), f"{name} names an unknown run {number.run!r}{suggest(number.run, paper.runs)}")
+    for fault in _metric_faults(SimpleNamespace(metric=number.measured)):
+        doc.blame((*at, "measured"), f"{name}: {fault}")
+
+
 def _check_run(run: Run, doc: Document, at: Where) -> None:
+    if run.hf is not None:  # whether it exists is seen when it is fetched
+        return
     if run.impl not in impls.names():
         doc.blame((*at, "impl"), f"unknown impl {run.impl!r}{suggest(run.impl, impls.names())}")
         return
@@ -152,6 +166,8 @@ def check_builds(paper: Paper, profile: config.Profile, doc: Document) -> None:
     from harness import model, runs
 
     for name, run in paper.runs.items():
+        if run.hf is not None:
+            continue
         where = f"run {name!r} at profile {profile.name!r}"
         try:
             settings = runs.run_settings(run, profile)

@@ -23,7 +23,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness.errors import leave
 from harness.plan import Plan, add_options
-from harness.report import export, history, numbers, overview, palette, paper, proof, reference, run, suite
+from harness.report import export, history, literature, numbers, overview, palette, paper, proof, reference, run, suite
 from harness.report.drawing import Chart, Gallery
 from harness.report.evidence import Evidence
 from harness.report.page import VERDICTS, Page
@@ -33,7 +33,7 @@ from harness.report.tables import Table
 RESULTS = Path("results")
 TEMPLATES = Path(__file__).parent.parent / "templates"
 BATCH = 50  # pages
-SOURCES = (overview, paper, suite, run, history, proof, reference)
+SOURCES = (overview, paper, suite, run, literature, history, proof, reference)
 
 
 def build(evidence: Evidence, out: Path) -> int:

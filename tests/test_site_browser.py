@@ -28,6 +28,7 @@ KINDS = (
     "compare.html",
     "methods.html",
     "history.html",
+    "literature.html",
     "provenance.html",
 )
 
