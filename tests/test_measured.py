@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
 from harness import judge, measured, outcomes
 from harness.errors import UserError
@@ -113,7 +115,6 @@ def test_numbers_that_are_not_finite_are_no_measurements(tmp_path):
 
 
 def test_parquet_and_items_are_read_like_csv(tmp_path):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = [row(0, 0.5, length=64), row(1, 0.25, length=64)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "m.parquet")
     items = [
@@ -188,6 +189,15 @@ CLAIMS = [
 RUNS = ["  x: {impl: softmax}", "  y: {impl: softmax, args: {rope: false}}"]
 
 
+ITEM_COLUMNS = ("run", "seed", "suite", "task", "length", "metric")
+
+
+def shared_items(row):
+    """Scores of four windows around a value: hard ones are hard in every seed of a run."""
+    rng = np.random.default_rng([*row["run"].encode(), *row["task"].encode(), int(row["length"] or 0)])
+    return list(row["value"] + 0.1 * rng.normal(size=4))
+
+
 def build(folder, shuffle, monkeypatch, values):
     """verdicts.json of two papers, everything in an order that `shuffle` decides."""
     (folder / "papers").mkdir(parents=True)
@@ -209,7 +219,13 @@ def build(folder, shuffle, monkeypatch, values):
             trainings.append({"run": run, "task": "lm", "seed": seed, "status": "ok", "suites": {}})
     write_table(folder / "m.csv", shuffle(rows))
     (folder / "runs.json").write_text(json.dumps(shuffle(trainings)))
-    judge.main(["--measurements", "m.csv", "--runs", "runs.json", "--out", "v.json", "--profile", "laptop"])
+    loss = [row for row in rows if row["suite"] == "loss"]
+    scores = [{name: row[name] for name in ITEM_COLUMNS} | {"items": shared_items(row)} for row in loss]
+    pq.write_table(pa.Table.from_pylist(shuffle(scores)), folder / "items.parquet")
+    cells = {str(Place(r["suite"], r["task"], r["metric"], r["length"])): [0.001, -0.002] for r in rows}
+    (folder / "noise.json").write_text(json.dumps({"cells": dict(shuffle(list(cells.items())))}))
+    given = ["--measurements", "m.csv", "--runs", "runs.json", "--out", "v.json", "--profile", "laptop"]
+    judge.main([*given, "--items", "items.parquet", "--noise", "noise.json"])
     return (folder / "v.json").read_bytes()
 
 
@@ -227,7 +243,9 @@ def test_no_order_changes_a_byte_of_the_verdicts(tmp_path, monkeypatch):
         return drawn.setdefault((run, seed, task, metric), round(640 * (0.5 + 0.4 * noise.random())) / 640)
 
     plain = build(tmp_path / "plain", list, monkeypatch, values)
-    assert len(json.loads(plain)) == 2 * len(CLAIMS)
+    made = json.loads(plain)
+    assert len(made) == 2 * len(CLAIMS)
+    assert all(record["item_error"] > 0 and record["noise"] == 0.002 for record in made if record["claim"] == "less")
     for seed in range(3):
         mixer = random.Random(seed)
         mixed_up = build(
