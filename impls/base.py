@@ -62,7 +62,7 @@ class ScoreMixer(TokenMixer):
     A mechanism gives `attention` (the weights) and, where values need not pass through A, overrides `mix`.
     """
 
-    rows: int | None = 64  # queries that `mix` takes at once; None where the rows of A depend on one another
+    rows = 64  # queries that `mix` takes at once
 
     def __init__(self, d_model: int, heads: int, *, rope: bool):
         super().__init__()
@@ -79,8 +79,8 @@ class ScoreMixer(TokenMixer):
         """y_BHTV; the queries are the last T of the S positions. Some rows at a time, with the keys that they may see:
         half of all pairs are never made where T is many rows."""
         T, S, y_BHTV = q_BHTK.shape[2], k_BHSK.shape[2], []
-        for first in range(0, T, self.rows or T):
-            last = min(first + (self.rows or T), T)
+        for first in range(0, T, self.rows):
+            last = min(first + self.rows, T)
             near = (z[:, :, first:last] if z.dim() > 2 else z for z in gates)
             seen = S - T + last
             A_BHTS = self.attention(q_BHTK[:, :, first:last], k_BHSK[:, :, :seen], *near)

@@ -32,6 +32,7 @@ from impls import ops
 from impls.base import ScoreMixer
 
 FOLD = 8  # keys to a pixel
+ROWS = 128  # queries whose weights are made at once
 
 
 def convolve(s_BHTS: Tensor, kernel: Tensor) -> Tensor:
@@ -101,8 +102,6 @@ class Window(NamedTuple):
 
 
 class Mixer(ScoreMixer):
-    rows = None  # the convolutions join rows
-
     @dataclass(frozen=True, kw_only=True)
     class Config:
         heads: int = 16
@@ -131,7 +130,14 @@ class Mixer(ScoreMixer):
         return weights(q_BHTK, k_BHSK, self.scale, self.kernel_pre, self.mix_pre, self.kernel_post, self.mix_post)
 
     def mix(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor) -> Tensor:
-        z_BHTV = self.norm(super().mix(q_BHTK, k_BHSK, v_BHSV))
+        """Some rows at a time, after the `reach` rows before them, which step 5 needs and which are then left out."""
+        T, S, z_BHTV = q_BHTK.shape[2], k_BHSK.shape[2], []
+        for first in range(0, T, ROWS):
+            last, earlier = min(first + ROWS, T), min(first, self.reach)
+            seen = S - T + last
+            A_BHTS = self.attention(q_BHTK[:, :, first - earlier : last], k_BHSK[:, :, :seen])
+            z_BHTV.append(A_BHTS[:, :, earlier:] @ v_BHSV[:, :, :seen])
+        z_BHTV = self.norm(torch.cat(z_BHTV, dim=2))
         return z_BHTV * self.gate(z_BHTV).sigmoid()
 
     def prefill(self, x_BTD: Tensor) -> tuple[Tensor, Window]:
