@@ -154,6 +154,12 @@ def test_short_rows_are_refused():
         )
 
 
+@pytest.mark.parametrize("suite", [ruler, ruler_micro])
+def test_unknown_tasks_are_refused_with_the_nearest(suite):
+    with pytest.raises(ValueError, match="'niah_singel_1' is no task of RULER; did you mean 'niah_single_1'"):
+        suite.Settings(tasks=("niah_singel_1",))
+
+
 def test_training_deals_every_task_its_turn_and_is_a_pure_function_of_seed_and_step():
     settings = recall.Settings.model_validate(
         {"model": {"width": 16, "layers": 1, "heads": 2, "mlp": 16}, "length": 128, "batch": 4, "steps": 99, "lr": 1e-3}

@@ -19,6 +19,8 @@ lm-evaluation-harness 0.4.13 keeps them in lm_eval/tasks/ruler. Otherwise than t
 
 from __future__ import annotations
 
+from harness.errors import suggest
+
 TASKS = (
     "niah_single_1",
     "niah_single_2",
@@ -36,3 +38,11 @@ TASKS = (
 )
 ANY = ("qa_1", "qa_2")  # one reference is enough; elsewhere each counts
 SHORTEST = 128  # tokens
+
+
+def known(tasks: tuple[str, ...]) -> tuple[str, ...]:
+    """The names themselves if each is a task's. Raises ValueError with the nearest name otherwise."""
+    for name in tasks:
+        if name not in TASKS:
+            raise ValueError(f"{name!r} is no task of RULER{suggest(name, TASKS)}")
+    return tasks

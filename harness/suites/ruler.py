@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import field_validator
 
 from harness.closed import Ascending, Count, Distinct, Fraction, Seed, Text
 from harness.config import Profile, SuiteSettings
 from harness.metrics import Metric
-from harness.ruler import TASKS
+from harness.ruler import TASKS, known
 from harness.ruler.needles import KINDS
 from harness.ruler.score import BINS, depth_bin, effective_length, hits, plain_mean, score
 from harness.suites import Cell, Gap, Row, Sample, ratio
@@ -60,6 +61,8 @@ class Settings(SuiteSettings):
     squad: Text | None = None
     hotpotqa: Text | None = None
     threshold: Fraction = 0.856
+
+    _known = field_validator("tasks")(known)
 
 
 class Answers(NamedTuple):

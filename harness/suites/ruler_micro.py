@@ -25,11 +25,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from pydantic import field_validator
 
 from harness.closed import Ascending, Count, Distinct, Fraction
 from harness.config import Profile, SuiteSettings
 from harness.metrics import Metric
-from harness.ruler import ANY, SHORTEST, TASKS, micro
+from harness.ruler import ANY, SHORTEST, TASKS, known, micro
 from harness.ruler.score import BINS, depth_bin, effective_length, plain_mean
 from harness.suites import Cell, Row, ratio
 from harness.vocabulary import EVALUATION, VOCAB, choose
@@ -50,6 +51,8 @@ class Settings(SuiteSettings):
     multiples: Ascending[Count] = (1, 2, 4, 8, 16)  # of the training length
     tasks: Distinct[str] = TASKS
     threshold: Fraction = 0.856
+
+    _known = field_validator("tasks")(known)
 
 
 def lengths(length: int, multiples: tuple[int, ...]) -> list[int]:
