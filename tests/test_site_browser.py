@@ -29,6 +29,7 @@ KINDS = (
     "methods.html",
     "history.html",
     "literature.html",
+    "proof.html",
     "provenance.html",
 )
 
