@@ -24,6 +24,9 @@ except UserError as error:
 shell.prefix(f"set -euo pipefail; PATH={shlex.quote(os.path.dirname(sys.executable))}:$PATH; ")
 
 
+NOTHING = "(?!)"  # a pattern that matches no name
+
+
 wildcard_constraints:
     corpus=PLAN.profile.data.folder.name,
     run="|".join(PLAN.runs),

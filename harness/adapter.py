@@ -37,6 +37,10 @@ FORKS = 32  # continuations read in one go, likewise; those of one go are of nea
 GPU = 16  # times as much
 
 
+class Misfit(ValueError):
+    """A question that a window cannot hold."""
+
+
 class Score(NamedTuple):
     """Of one continuation: its log-probability in nats, and whether each of its tokens is the most likely one."""
 
@@ -73,7 +77,7 @@ class Answerer:
     def score(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[Score]:
         """A score for each (context, continuation), both of at least one token.
 
-        Raises ValueError when one is empty, or a continuation is longer than the window.
+        Raises ValueError when one is empty, Misfit when a continuation is longer than the window.
         """
         alone: dict[int, list[_Row]] = defaultdict(list)
         shared: dict[int, list[list[_Row]]] = defaultdict(list)
@@ -119,7 +123,7 @@ class Answerer:
         """At most `budget` tokens after each prompt, each the most likely one (of equals, the first in the vocabulary).
 
         A row ends after the token at which `stopped(its tokens so far)` is true; that token is kept.
-        Raises ValueError when the budget leaves no room for a prompt in the window.
+        Raises Misfit when the budget leaves no room for a prompt in the window.
         """
         refuse_budget(budget, self.window)
         by_length: dict[int, list[int]] = defaultdict(list)
@@ -142,7 +146,7 @@ class Answerer:
                 what = "continuation" if context else "context"
                 raise ValueError(f"question {place}: its {what} has no token, so there is nothing to score")
             if len(continuation) > self.window:
-                raise ValueError(
+                raise Misfit(
                     f"question {place}: a continuation of {len(continuation)} tokens does not fit into {self.window}"
                 )
             whole = (*context, *continuation)[-(self.window + 1) :]
@@ -248,9 +252,9 @@ class Answerer:
 
 
 def refuse_budget(budget: int, window: int) -> None:
-    """Raises ValueError when a generation of `budget` tokens leaves no room for a prompt."""
+    """Raises Misfit when a generation of `budget` tokens leaves no room for a prompt."""
     if not 0 < budget < window:
-        raise ValueError(f"generates up to {budget} tokens, which leaves no room for a prompt in a window of {window}")
+        raise Misfit(f"it writes up to {budget} tokens, which leaves no room for a prompt in a window of {window}")
 
 
 def windows(text: Ids, first: int, window: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

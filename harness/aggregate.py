@@ -22,9 +22,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from harness import items, records, suites
+from harness import costs, items, records, suites
 from harness.errors import leave
-from harness.files import write_atomic
+from harness.files import read_json, write_atomic
 from harness.metrics import load_suite
 from harness.plan import Plan, add_options
 from harness.records import Evaluation
@@ -52,7 +52,7 @@ def collect(plan: Plan, runs: Path = records.RUNS) -> tuple[Table, Table]:
     rows, trainings = [], []
     for run in plan.runs.values():
         for task in sorted(set(plan.tasks.values())):
-            for seed in plan.config.seeds:
+            for seed in plan.seeds(run.id):
                 folder = records.folder(run.id, task, seed, runs)
                 identity = {"run": run.id, "impl": run.impl, "task": task, "seed": seed}
                 training = {"args": run.args, "recipe": run.recipe, "profile": plan.profile.name, **identity}
@@ -208,6 +208,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.aggregate", description="Gather all results into tables.")
     add_options(parser)
     rows, trainings = collect(Plan.asked(parser.parse_args()))
+    costs.merged(trainings, read_json(costs.FILE) if costs.FILE.is_file() else {})
     write(rows, trainings, Path("results"))
     write_items(rows, Path("results"))
     print(*report(rows, trainings), sep="\n", file=sys.stderr)

@@ -43,6 +43,7 @@ class Config(Closed):
     seeds: Distinct[Seed] = (0, 1, 2)
     suites: Distinct[Name] = ("loss", "recall")
     device: Annotated[str, AfterValidator(_device)] = "auto"
+    hub: Text | None = None  # a folder that stands for the Hugging Face Hub, with folders named like its ids
     strict: bool = False  # leave with an error when a run fails, instead of reporting it on its page
 
 

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from harness import device, model, provenance, records, suites, tasks
+from harness import device, model, pretrained, provenance, records, suites, tasks
 from harness.config import Profile, load_profile
 from harness.errors import UserError, leave
 from harness.files import write_json
@@ -46,7 +46,9 @@ def evaluate(run: str, suite: str, seed: int, profile: Profile, on: str, runs: P
     except ValueError as error:
         raise UserError(str(error)) from None
     found = Findings()
-    if training["status"] == "ok":
+    if training.get("hf") and not getattr(module, "PRETRAINED", False):
+        status, reason = "blocked", f"not applicable: {suite} measures models trained here, not one from the Hub"
+    elif training["status"] == "ok":
         found = measure(module, folder, training["settings"], profile, seed, on)
         status, reason = "failed" if found.reason else "ok", found.reason
     else:
@@ -88,8 +90,7 @@ def measure(
     samples: dict[tuple[str, int | None], list[Sample]] = defaultdict(list)
     reason = None
     try:
-        settings = tasks.load(module.TASK).Settings.model_validate(trained_with)
-        trained = model.load(folder, on)
+        settings, trained = subject(module, folder, trained_with, profile, on)
         with undisturbed(trained, on):
             rows = module.evaluate(trained, settings, profile, seed, on)
             for row in tqdm(rows, total=len(wanted), unit="cell", disable=None):
@@ -107,6 +108,14 @@ def measure(
     reason = reason or shortfall(wanted, found, lambda cell: cell in gaps or allowed(cell))
     kept = [sample for drawn in samples.values() for sample in drawn[: suites.SAMPLES]]
     return Findings(numbers, reason, [gap for gap in gaps.values() if gap.cell not in found], kept)
+
+
+def subject(module: ModuleType, folder: Path, trained_with: dict[str, Any], profile: Profile, on: str) -> Any:
+    """(settings, model) of what was trained in the folder, or is from the Hub. Raises UserError when it is neither."""
+    if "hf" in trained_with:
+        settings = pretrained.Settings.model_validate(trained_with)
+        return settings, pretrained.load(settings.hf, profile.hub, on)
+    return tasks.load(module.TASK).Settings.model_validate(trained_with), model.load(folder, on)
 
 
 def is_number(row: Row) -> bool:
@@ -146,27 +155,36 @@ def undisturbed(trained: nn.Module, on: str = "cpu") -> Iterator[None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m harness.evaluate", description="Measure a trained model with a suite."
+        prog="python -m harness.evaluate", description="Measure a trained model with some suites."
     )
     parser.add_argument("run", help="its name, a folder of results/runs")
-    parser.add_argument("--suite", required=True, help="a module of harness/suites")
+    parser.add_argument("--suite", required=True, nargs="+", help="modules of harness/suites")
     parser.add_argument("--seed", required=True, type=int, help="of the training")
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
+    parser.add_argument("--hub", help="a folder that stands for the Hugging Face Hub")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1 (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
     parser.add_argument("--strict", action="store_true", help="exit code 1 when the suite is blocked or failed")
     given = parser.parse_args()
+    profile = load_profile(given.profile)
+    if given.hub:
+        profile = profile.model_copy(update={"hub": given.hub})
     with device.claim(given.device, given.threads) as on:
         be_deterministic(on)
-        record = evaluate(given.run, given.suite, given.seed, load_profile(given.profile), on)
-    path = records.folder(given.run, record.task, given.seed) / f"{given.suite}.json"
+        measured = [write(evaluate(given.run, suite, given.seed, profile, on)) for suite in given.suite]
+    return int(given.strict and any(record.status != "ok" for record in measured))
+
+
+def write(record: Evaluation) -> Evaluation:
+    """Put the record in its place, and say so."""
+    path = records.folder(record.run, record.task, record.seed) / f"{record.suite}.json"
     write_json(path, record.model_dump(exclude={"raw"}))
     if record.raw:
         write_json(path.with_suffix(".raw.json"), record.model_dump(include={"raw"})["raw"])
     print(f"{path}: {record.status}, {len(record.rows)} measurements in {record.seconds:.1f} s", file=sys.stderr)
     if record.reason:
         print(record.reason, file=sys.stderr)
-    return int(given.strict and record.status != "ok")
+    return record
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def snapshot(plan: Plan, results: Path, now: datetime) -> dict[str, Any]:
     for row in rows:
         place = str(Place(row["suite"], row["task"], row["metric"], row["length"]))
         values.setdefault(row["run"], {}).setdefault(place, {})[str(row["seed"])] = row["value"]
-    impls = sorted({run.impl for run in plan.runs.values()})
+    impls = plan.impls()
     return {
         "time": now.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "commit": provenance.commit(),

@@ -139,7 +139,8 @@ def run(model: LM, task: Task, limit: int | None) -> list[dict[str, Any]]:
     """What lm-eval logs of each question of a task, in order: `doc`, `resps`, and its metrics. Zero-shot."""
     with _quiet():
         found = simple_evaluate(model=model, tasks=[task], num_fewshot=0, limit=limit, bootstrap_iters=0)
-    (samples,) = dict(found or {})["samples"].values()
+    logged: Any = found
+    (samples,) = logged["samples"].values()
     return sorted(samples, key=lambda sample: sample["doc_id"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class Plan:
         profile, papers = load_profile(config.profile), load_papers()
         if config.papers != "all":
             papers = {slug: paper for slug, paper in papers.items() if slug in config.papers}
+        profile = profile.model_copy(update={"hub": config.hub})
         return cls(config, profile, papers, resolve(papers, profile))
 
     @classmethod
@@ -62,13 +64,38 @@ class Plan:
 
     def folder(self, task: str) -> list[str]:
         """One folder for each model that is trained on this task."""
-        return [f"results/runs/{run}/{task}/seed{seed}" for run in self.runs for seed in self.config.seeds]
+        return [f"results/runs/{run}/{task}/seed{seed}" for run in self.runs for seed in self.seeds(run)]
+
+    def seeds(self, run: str) -> tuple[int, ...]:
+        """The seeds that a run is trained with; a model of the Hub, where nothing is drawn, has one record."""
+        return self.config.seeds[:1] if self.runs[run].hf else tuple(self.config.seeds)
+
+    def pretrained(self) -> list[str]:
+        """The runs that are models of the Hub."""
+        return [run for run, settings in self.runs.items() if settings.hf]
+
+    def trained(self) -> list[str]:
+        """The others."""
+        return [run for run, settings in self.runs.items() if not settings.hf]
+
+    def weights(self, run: str, task: str, seed: str) -> list[str]:
+        """The weights that an evaluation reads from here."""
+        return [] if self.runs[run].hf else [f"results/runs/{run}/{task}/seed{seed}/model.safetensors"]
+
+    def hub(self) -> str:
+        """The option that says which folder stands for the Hub."""
+        return f"--hub {shlex.quote(self.config.hub)}" if self.config.hub else ""
 
     def records(self) -> list[str]:
         """The records of all trainings and evaluations."""
         trained = [f"{folder}/run.json" for task in set(self.tasks.values()) for folder in self.folder(task)]
         evaluated = [f"{folder}/{suite}.json" for suite, task in self.tasks.items() for folder in self.folder(task)]
         return sorted(trained + evaluated)
+
+    def first_records(self) -> list[str]:
+        """The records of the first seed's trainings."""
+        seed = f"/seed{self.config.seeds[0]}/run.json"
+        return [record for record in self.records() if record.endswith(seed)]
 
     def grid(self, run: str, task: str) -> list[str]:
         """The file of the pilots that choose a run's learning rate, where a grid is tried for it."""
@@ -106,9 +133,13 @@ class Plan:
         """The suites that measure models of this task."""
         return [suite for suite, trained in self.tasks.items() if trained == task]
 
+    def modules(self, task: str) -> list[str]:
+        """The modules of those suites."""
+        return [f"harness.suites.{suite}" for suite in self.suites_of(task)]
+
     def impls(self) -> list[str]:
         """The mechanisms of all runs."""
-        return sorted({run.impl for run in self.runs.values()})
+        return sorted({run.impl for run in self.runs.values() if not run.hf})
 
     def proofs(self) -> list[str]:
         """The records of what was proved, one a mechanism."""
@@ -126,8 +157,8 @@ class Plan:
         return sorted(str(path) for path in found if path.is_file() and path.stat().st_size)
 
     def impl(self, run: str) -> str:
-        """The module of a run's mechanism."""
-        return f"impls.{self.runs[run].impl}"
+        """The module that a run's model comes from: its mechanism."""
+        return "harness.pretrained" if self.runs[run].hf else f"impls.{self.runs[run].impl}"
 
     def manifest(self) -> str:
         """The file that stands for the corpus of the profile."""

@@ -12,7 +12,6 @@ import argparse
 import hashlib
 import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from harness import hub, provenance, records

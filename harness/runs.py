@@ -26,6 +26,7 @@ class RunSettings:
     recipe: dict[str, dict[str, Any]]
     tasks: dict[str, Any]  # the profile's, with the recipe applied
     data: Data
+    hf: str | None = None  # a model of the Hub, which is not trained
 
     def args_at(self, task: str) -> dict[str, Any]:
         """The mechanism's arguments for one training task, with `train_length` filled in."""
@@ -35,7 +36,7 @@ class RunSettings:
 
 def tuned(run: RunSettings, task: str) -> bool:
     """Whether a grid of learning rates is tried for this run: the profile has one, and its recipe gives no rate."""
-    return run.tasks[task].tune is not None and "lr" not in run.recipe.get(task, {})
+    return run.hf is None and run.tasks[task].tune is not None and "lr" not in run.recipe.get(task, {})
 
 
 def canonical(value: Any) -> str:
@@ -45,6 +46,9 @@ def canonical(value: Any) -> str:
 
 def run_settings(run: Run, profile: Profile) -> RunSettings:
     """One run of a paper under a profile. Raises UserError when its recipe does not fit the profile."""
+    if run.hf is not None:
+        digest = hashlib.sha256(canonical({"hf": run.hf}).encode()).hexdigest()
+        return RunSettings(f"{run.impl}-{digest[:8]}", run.impl, {}, {}, dict(profile.tasks), profile.data, run.hf)
     recipe = {task: given for task, rates in run.recipe.items() if (given := rates.model_dump(exclude_unset=True))}
     training = {
         "data": profile.data.model_dump(),

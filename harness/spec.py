@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from harness import references
 from harness.claims import AnyClaim
@@ -43,13 +43,27 @@ class Tagged(Closed):
 
 
 class Run(Closed):
-    """A mechanism with its arguments; trained once for each task and seed, whichever papers ask for it."""
+    """A mechanism with its arguments; trained once for each task and seed, whichever papers ask for it.
+
+    Or a causal language model of the Hub, `{hf: EleutherAI/pythia-70m}`: it is measured as it is, once.
+    """
 
     impl: Name
+    hf: Text | None = None  # an id of the Hub or a folder; `impl` is then a name made of it
     args: dict[str, Any] = Field(
         default_factory=dict
     )  # of the mechanism's Config; "train_length" stands for that number
     recipe: dict[str, Overrides] = Field(default_factory=dict)  # by training task
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_its_model(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or not isinstance(given.get("hf"), str):
+            return given
+        name = "hf_" + re.sub(r"[^a-z0-9]+", "_", given["hf"].rstrip("/").rpartition("/")[2].lower()).strip("_")
+        if given.keys() - {"hf", "impl"} or given.get("impl", name) != name:
+            raise ValueError("a run that is a model of the Hub (hf) is not trained; leave impl, args and recipe away")
+        return {"hf": given["hf"], "impl": name}
 
 
 class Paper(Closed):

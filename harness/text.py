@@ -3,7 +3,7 @@
 Every text is opened as in training: once by `<end>` for our runs (`harness.data`), by what the tokenizer itself adds
 for a model of the Hub, which is one token or none. The `hf` model of lm-eval 0.4.13 does the same, but where it scores
 a whole text it puts one more token before what the tokenizer added (two beginnings for LLaMA), and scores the second
-of them too, unless it is made with `add_bos_token=False`. Here a whole text is opened by one token, which is not scored.
+of them too, unless it is made with `add_bos_token=False`. Here one token opens a whole text, and it is not scored.
 """
 
 from __future__ import annotations

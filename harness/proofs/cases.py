@@ -45,6 +45,8 @@ def cases_by_impl() -> dict[str, list[Case]]:
     for path in sorted(PAPERS.rglob("*.yaml")):
         runs = (yamlio.read(path).value or {}).get("runs") or {}
         for run in runs.values() if isinstance(runs, dict) else ():
+            if "impl" not in run:  # a model of the Hub
+                continue
             args = {n: TRAIN_LENGTH if z == "train_length" else z for n, z in (run.get("args") or {}).items()}
             case = Case(run["impl"], tuple(sorted(args.items())))
             if case.impl in found and case not in found[case.impl]:

@@ -126,8 +126,8 @@ def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any
                 task.config.generation_kwargs["until"] = []  # whole answers; `score` takes their first line
             except UserError as error:
                 lacking[name] = str(error)
-            except ValueError as error:
-                lacking[name] = f"not applicable: it {error}"
+            except adapter.Misfit as error:
+                lacking[name] = f"not applicable: {error}"
             else:
                 for found in measure(name, asked, task, wanted.limit):
                     if isinstance(found, Row) and found.metric == TASKS.get(name):

@@ -1,8 +1,8 @@
 """Zero-shot tasks that papers report, as lm-evaluation-harness 0.4.13 defines them (arXiv:2405.14782).
 
     lambada_openai   the last word of a passage: acc (greedy decoding gives it), perplexity of that word
-    hellaswag, piqa, arc_easy, arc_challenge, winogrande   choices: acc, the option of the highest log p; acc_norm, of the
-                     highest log p / characters of the option (lm-eval's rule: characters, not bytes; winogrande has none)
+    hellaswag, piqa, arc_easy, arc_challenge, winogrande   choices: acc, the option of the highest log p; acc_norm, of
+                     the highest log p / characters of the option (characters, not bytes, as in lm-eval)
     wikitext         WikiText-2, whole documents: word_perplexity, byte_perplexity, bits_per_byte of the original text
 
 Contexts that are too long lose their beginning; whole documents are scored in windows, each token once, as
@@ -89,12 +89,15 @@ def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any
                 lacking[name] = str(error)
     yield from (Gap(name, None, metric, why) for name, why in lacking.items() for metric in TASKS[name][2])
     if ready:
-        from harness import lmeval, text
+        from harness import adapter, lmeval, text
 
         asked = lmeval.Harness(*text.asked(model, settings, profile, wanted.window))
         for name, task in ready.items():
             limit = wanted.documents if name == "wikitext" else wanted.limit
-            yield from rows(name, lmeval.run(asked, task, limit))
+            try:
+                yield from rows(name, lmeval.run(asked, task, limit))
+            except adapter.Misfit as error:
+                yield from (Gap(name, None, metric, f"not applicable: {error}") for metric in TASKS[name][2])
 
 
 def rows(name: str, samples: list[dict[str, Any]]) -> Iterator[Row]:

@@ -1,31 +1,38 @@
-rule evaluate:
-    input:
-        code=lambda wc: dependencies.job(
-            "harness.evaluate", f"harness.suites.{wc.suite}", f"harness.tasks.{wc.task}", PLAN.impl(wc.run)
-        ),
-        data=lambda wc: PLAN.data(wc.task),
-        weights=rules.train.output.weights,
-        record=rules.train.output.record,
-    output:
-        "results/runs/{run}/{task}/seed{seed}/{suite}.json",
-    log:
-        "results/log/evaluate/{run}.{task}.seed{seed}.{suite}.log",
-    benchmark:
-        "results/benchmark/evaluate/{run}.{task}.seed{seed}.{suite}.tsv"
-    threads: 1
-    resources:
-        **PLAN.gpu(),
-        mem_mb=2000,
-        profile=PLAN.config.profile,  # no param: its name alone changes no result
-        runtime=120,
-    params:
-        device=PLAN.config.device,
-        settings=lambda wc: PLAN.profile.suite(wc.suite).model_dump(mode="json"),
-    message:
-        "evaluate {wildcards.run} with {wildcards.suite}, seed {wildcards.seed} ({log})"
-    shell:
-        "python -m harness.evaluate {wildcards.run} --suite {wildcards.suite} --seed {wildcards.seed}"
-        " --profile {resources.profile} --device {params.device} > {log} 2>&1"
+# One job measures a model with every suite of its task: to start Python and torch takes as long as most suites.
+for task in sorted(set(PLAN.tasks.values())):
+
+    rule:
+        name:
+            f"evaluate_{task}"
+        input:
+            code=lambda wc, task=task: dependencies.job(
+                "harness.evaluate", f"harness.tasks.{task}", PLAN.impl(wc.run), *PLAN.modules(task)
+            ),
+            data=PLAN.data(task),
+            weights=lambda wc, task=task: PLAN.weights(wc.run, task, wc.seed),
+            record=f"results/runs/{{run}}/{task}/seed{{seed}}/run.json",
+        output:
+            [f"results/runs/{{run}}/{task}/seed{{seed}}/{suite}.json" for suite in PLAN.suites_of(task)],
+        log:
+            f"results/log/evaluate/{{run}}.{task}.seed{{seed}}.log",
+        benchmark:
+            f"results/benchmark/evaluate/{{run}}.{task}.seed{{seed}}.tsv"
+        threads: 1
+        resources:
+            **PLAN.gpu(),
+            mem_mb=2000,
+            profile=PLAN.config.profile,  # no param: its name alone changes no result
+            runtime=240,
+        params:
+            device=PLAN.config.device,
+            suites=PLAN.suites_of(task),
+            hub=PLAN.hub(),
+            settings=[PLAN.profile.suite(suite).model_dump(mode="json") for suite in PLAN.suites_of(task)],
+        message:
+            "evaluate {wildcards.run} with {params.suites}, seed {wildcards.seed} ({log})"
+        shell:
+            "python -m harness.evaluate {wildcards.run} --suite {params.suites} --seed {wildcards.seed}"
+            " --profile {resources.profile} --device {params.device} {params.hub} > {log} 2>&1"
 
 
 rule noise:
@@ -34,7 +41,7 @@ rule noise:
             "harness.noise",
             f"harness.tasks.{wc.task}",
             PLAN.impl(PLAN.reference()),
-            *(f"harness.suites.{suite}" for suite in PLAN.suites_of(wc.task)),
+            *PLAN.modules(wc.task),
         ),
         data=lambda wc: PLAN.data(wc.task),
         grid=lambda wc: PLAN.grid(PLAN.reference(), wc.task),

@@ -1,6 +1,29 @@
+rule costs:
+    input:
+        code=lambda wc: dependencies.job("harness.costs", *map(PLAN.impl, PLAN.runs)),
+        records=PLAN.first_records(),
+    output:
+        "results/costs.json",
+    log:
+        "results/log/costs.log",
+    benchmark:
+        "results/benchmark/costs.tsv"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    params:
+        plan=PLAN.arguments(),
+    message:
+        "count what the models cost ({log})"
+    shell:
+        "python -m harness.costs {params.plan} > {log} 2>&1"
+
+
 rule aggregate:
     input:
         code=dependencies.whole("harness.aggregate"),
+        costs=rules.costs.output,
         records=PLAN.records(),
     output:
         tables=expand("results/measurements.{kind}", kind=["csv", "parquet", "json"]),

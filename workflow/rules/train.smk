@@ -39,6 +39,8 @@ rule train:
         "results/log/train/{run}.{task}.seed{seed}.log",
     benchmark:
         "results/benchmark/train/{run}.{task}.seed{seed}.tsv"
+    wildcard_constraints:
+        run="|".join(PLAN.trained()) or NOTHING,
     retries: 1  # a job that was killed goes on from its last state
     threads: 1
     resources:
@@ -53,3 +55,29 @@ rule train:
     shell:
         "python -m harness.train {wildcards.run} --task {wildcards.task} --seed {wildcards.seed}"
         " --profile {resources.profile} --device {params.device} > {log} 2>&1"
+
+
+rule pretrained:
+    input:
+        code=dependencies.job("harness.pretrained"),
+    output:
+        "results/runs/{run}/{task}/seed{seed}/run.json",
+    log:
+        "results/log/pretrained/{run}.{task}.seed{seed}.log",
+    benchmark:
+        "results/benchmark/pretrained/{run}.{task}.seed{seed}.tsv"
+    wildcard_constraints:
+        run="|".join(PLAN.pretrained()) or NOTHING,
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=120,
+    params:
+        hf=lambda wc: PLAN.runs[wc.run].hf,
+        impl=lambda wc: PLAN.runs[wc.run].impl,
+        hub=PLAN.hub(),
+    message:
+        "take {params.hf} from the Hub ({log})"
+    shell:
+        "python -m harness.pretrained {wildcards.run} --impl {params.impl} --task {wildcards.task}"
+        " --seed {wildcards.seed} --hf {params.hf:q} {params.hub} > {log} 2>&1"
