@@ -22,6 +22,8 @@ from torch import Tensor
 from impls import ops
 from impls.parts import OnePath, divide, second_order, with_one
 
+CHUNK = 256  # where the state of a head of width 16, 153 channels, starts to cost less than the pairs
+
 
 def features(x: Tensor) -> Tensor:
     """g(x) with g(x) . g(y) = f(x . y)."""
@@ -40,10 +42,25 @@ def reference(q: Tensor, k: Tensor, v: Tensor, scale: float, eps: float) -> Tens
     return weights(q, k, scale, eps) @ v
 
 
+def taylor_scan(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, keep: bool) -> tuple[Tensor, Tensor | None]:
+    """(y_BHTV, S_T) of y_t = sum_{s<=t} f(q_t . k_s) v_s: pairs inside a chunk, S over `features` from chunk to chunk.
+
+    S costs as much as all else where one chunk holds everything, and is None then unless it is to be kept.
+    """
+    with ops.no_autocast(q):
+        T, size = q.shape[2], ops.chunk_size(q.shape[2], CHUNK)
+        q, k, v = (ops.chunked(ops.wide(z), size) for z in (q, k, v))
+        s = q @ k.mT
+        y = ops.hide(1 + s + s.square() / 2, 0.0) @ v
+        if state is not None or keep or q.shape[2] > 1:
+            starts, state = ops.carry(v.new_ones(1, 1, 1, 1, 1), features(k).mT @ v, state, torch.mul)
+            y = y + features(q) @ starts
+        return y.flatten(2, 3)[:, :, :T], state
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, eps: float) -> Tensor:
     """y_BHTV of q_BHTK, k_BHTK, v_BHTV in chunks."""
-    q, k = ops.wide(q), ops.wide(k)
-    return divide(ops.decay_scan(features(q * scale), features(k), with_one(v))[0], eps)
+    return divide(taylor_scan(q * scale, k, with_one(v), None, keep=False)[0], eps).to(v.dtype)
 
 
 attend.reference = reference
@@ -75,11 +92,19 @@ class Mixer(OnePath):
         q, k, v = (ops.split_heads(z, self.heads) for z in self.qkv(x_BTD).split(self.widths, dim=-1))
         return q * self.features**-0.5, k, v
 
-    def run(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+    def read(self, x_BTD: Tensor, state: Tensor | None, keep: bool) -> tuple[Tensor, Tensor | None]:
+        """(y_BTD, the state if it is to be kept)."""
         q, k, v = self.project(x_BTD)
-        q, k, v = features(ops.wide(q)), features(ops.wide(k)), with_one(ops.wide(v))
-        y_BHTV, Sz_BHKV = ops.decay_scan(q, k, v, state_BHKV=state.Sz_BHKV)
-        return self.out(ops.merge_heads(divide(y_BHTV, self.eps).to(x_BTD.dtype))), State(Sz_BHKV)
+        y_BHTV, Sz_BHKV = taylor_scan(q, k, with_one(v), state, keep)
+        return self.out(ops.merge_heads(divide(y_BHTV, self.eps).to(x_BTD.dtype))), Sz_BHKV
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.read(x_BTD, None, keep=False)[0]
+
+    def run(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
+        y_BTD, Sz_BHKV = self.read(x_BTD, state.Sz_BHKV, keep=True)
+        assert Sz_BHKV is not None
+        return y_BTD, State(Sz_BHKV)
 
     def init_state(self, batch: int) -> State:
         K = 1 + self.features + self.features * (self.features + 1) // 2

@@ -39,7 +39,7 @@ def reference(q: Tensor, k: Tensor, v: Tensor, dt: Tensor, log_decay: Tensor, sc
 
 def attend(q: Tensor, k: Tensor, v: Tensor, dt: Tensor, log_decay: Tensor, scale: float) -> Tensor:
     """y_BHTV of q_BHTK, k_BHTK, v_BHTV, dt_BHT and log_decay_BHT <= 0, in chunks; without D."""
-    return ops.decay_scan(q * scale, dt[..., None] * k, v, log_decay)[0]
+    return ops.decay_scan(q * scale, k, dt[..., None] * v, log_decay)[0]
 
 
 attend.reference = reference
@@ -84,7 +84,7 @@ class Mixer(OnePath):
         v_BHTV = ops.split_heads(v_BTV, self.heads)
         dt_BHT = softplus(ops.wide(dt_BTH) + self.dt_bias_H).mT
         g_BHT = log_decay(self.A_log_H, dt_BHT)
-        y_BHTV, S_BHKV = ops.decay_scan(q_BHTK, dt_BHT[..., None] * k_BHTK, v_BHTV, g_BHT, state.S_BHKV)
+        y_BHTV, S_BHKV = ops.decay_scan(q_BHTK, k_BHTK, dt_BHT[..., None] * v_BHTV, g_BHT, state.S_BHKV)
         y_BTV = ops.merge_heads(y_BHTV + self.skip_H[:, None, None] * v_BHTV) * silu(gate_BTV)
         y_BTV = rms_norm(y_BTV.to(x_BTD.dtype), self.norm_V.shape, self.norm_V.to(x_BTD.dtype), 1e-5)
         return self.out(y_BTV), State(S_BHKV, past_BWD)
