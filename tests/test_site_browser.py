@@ -112,6 +112,29 @@ def test_works_under_a_sub_path_over_http(visit):
     assert all(url.startswith((base, "data:", "blob:")) for url in visit.requests)
 
 
+def test_the_leaderboard_shows_runs_of_one_budget(visit):
+    page = visit.open("index.html")
+    views = page.get_by_role("navigation", name="Runs of the leaderboard by budget")
+    total = len(column(page, "leaderboard", 1))
+    seen = {}
+    for name in ("iso-parameter", "iso-FLOP", "iso-state"):
+        views.get_by_role("link", name=name, exact=True).click()
+        page.wait_for_function("name => location.hash.includes(name)", arg=f"leaderboard.q={name.lower()}")
+        seen[name] = {text.split("\n")[0].strip() for text in column(page, "leaderboard", 1)}
+    assert any("delta_net" in run for run in seen["iso-parameter"])
+    assert not any(run.startswith("delta_net") for run in seen["iso-FLOP"] | seen["iso-state"])
+    assert any(run.startswith("gla") for run in seen["iso-FLOP"])
+    assert not any(run.startswith("gla") for run in seen["iso-state"])
+    assert all(any(run.startswith("softmax") for run in runs) for runs in seen.values())
+    views.get_by_role("link", name="all runs").click()
+    page.wait_for_function(
+        "total => document.querySelectorAll('#leaderboard tbody tr:not([hidden])').length === total", arg=total
+    )
+    outside = page.locator("#leaderboard tbody tr", has_text="outside budget")
+    assert outside.count() >= 1
+    assert outside.first.locator("sup").count() == 0, "a run outside its budget has no tie letters"
+
+
 def test_numbers_sort_as_numbers_and_missing_last(visit):
     page = visit.open("index.html#leaderboard.hide=none")
     table = page.locator("#leaderboard")

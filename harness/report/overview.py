@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from harness.claims import tests
-from harness.report import charts
+from harness.report import budget, charts
 from harness.report.evidence import Cell, Evidence, Run
 from harness.report.page import (
     Page,
@@ -48,6 +48,7 @@ def pages(evidence: Evidence) -> Iterator[Page]:
         "missing": missing(evidence),
         "open": unanswered(evidence),
         "few": FEW,
+        "views": list(budget.VIEWS),
     }
     yield Page("index.html", "index.html.j2", "Overview", context, "overview leaderboard papers missing downloads")
     claims = {"table_": claim_table(evidence), "counts": context["counts"]}
@@ -98,6 +99,7 @@ def leaderboard(evidence: Evidence) -> Table:
     columns = [
         Column("Mechanism"),
         *(column(evidence, cell, shown=cell in shown) for cell in cells),
+        Column("shares with softmax"),
         Column("parameters", numeric=True),
         Column("FLOPs a token", better="lower", numeric=True, shown=False),
         Column("decoding state", unit="bytes", better="lower", numeric=True, shown=False),
@@ -111,7 +113,8 @@ def leaderboard(evidence: Evidence) -> Table:
     for run in runs:
         measured = [score(ties, run, cell, places[cell], "") for cell in cells]
         costs = [largest(run, key) for key in ("parameters", "flops_per_token", "state_bytes")]
-        rows.append(Row((run_item(run, ""), *measured, *costs, time_item(seconds(run)))))
+        budgets = budget.shared(evidence, run)
+        rows.append(Row((run_item(run, ""), *measured, budgets, *costs, time_item(seconds(run)))))
     caption = (
         f"Mean over {len(evidence.seeds)} seeds ± half of its 95 % interval, in the order of "
         f"{cell_name(evidence, first)}. {SHARED_LETTERS}"
