@@ -22,7 +22,16 @@ ASKED = [
     for case in (cases[:1] if property.once else cases)
 ]
 FOLDER = Path(impls.__file__).parent
-MAY_IMPORT = ("torch", "impls.ops", "impls.base", "impls.parts", "impls.solvers", "impls.decays", "impls.kernels", "entmax")
+MAY_IMPORT = (
+    "torch",
+    "impls.ops",
+    "impls.base",
+    "impls.parts",
+    "impls.solvers",
+    "impls.decays",
+    "impls.kernels",
+    "entmax",
+)
 MODULE_LINES = 200
 
 

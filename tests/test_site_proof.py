@@ -32,6 +32,12 @@ def test_a_proof_shows_the_gravest_answer_of_its_settings():
     assert "its rows are normed (0.2 &gt; 1e-09)" in row("retnet")
 
 
+def test_properties_stand_in_the_order_they_were_asked_in():
+    head = page("proof.html")[0].partition('id="proofs"')[2].partition("</thead>")[0]
+    places = [head.index(f'<th scope="col">{name}') for name in ("causal by prefix", "weights", "equation")]
+    assert places == sorted(places)
+
+
 def test_what_cannot_be_asked_says_why():
     assert 'title="no weights are defined"' in row("gla")
 

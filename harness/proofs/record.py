@@ -42,7 +42,7 @@ class Proof(Closed):
     status: Literal["ok", "failed"]
     reason: str | None
     seconds: float
-    asked: dict[str, str]  # each property in the order they are asked in, and the sentence that it is
+    asked: dict[str, str]  # each property, and the sentence that it is
     results: list[Result]
 
     @classmethod

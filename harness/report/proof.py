@@ -26,8 +26,8 @@ def pages(evidence: Evidence) -> Iterator[Page]:
 
 
 def asked(proofs: Iterable[Proof]) -> dict[str, str]:
-    """Every property, in order, with the sentence that it is."""
-    return {name: says for proof in proofs for name, says in proof.asked.items()}
+    """Every property, in the order of the answers, with the sentence that it is."""
+    return {result.property: proof.asked.get(result.property, "") for proof in proofs for result in proof.results}
 
 
 def notable(proof: Proof) -> list[Result]:
