@@ -6,7 +6,7 @@ arXiv:2602.17363.
     f(s) = s^2 (2Mamba) or exp(s) (2Mamba-E)
 
 The square is an inner product of K(K+1)/2 channels, so that 2Mamba has a state of fixed size (Algorithm 6). Up to
-CHUNK tokens are taken together as in Algorithm 5, longer inputs carry that state. 2Mamba-E has none and keeps its keys.
+ALONE tokens are taken together as in Algorithm 5, longer inputs carry that state. 2Mamba-E has none and keeps its keys.
 q, k and v come from one projection and pass a causal convolution of width 2 with bias and no activation.
 
 Differs from the paper: a row whose squares are all 0 gives 0, not the plain sum of the values of the released code
@@ -27,7 +27,7 @@ from impls import ops
 from impls.base import RecurrentMixer, TokenMixer
 from impls.parts import second_order, with_one
 
-CHUNK = 256  # where the state of a head of width 32, 528 channels, starts to cost less than the pairs
+ALONE, CHUNK = 256, 64  # up to 256 tokens pairs cost less than the state of a head of width 32, 528 channels
 TINY = 1e-30  # smaller than any sum of squares that float32 resolves
 
 
@@ -55,7 +55,8 @@ def square_scan(
     S costs as much as all else where one chunk holds everything, and is None then unless it is to be kept.
     """
     with ops.no_autocast(q):
-        T, size = q.shape[2], ops.chunk_size(q.shape[2], CHUNK)
+        T = q.shape[2]
+        size = ops.chunk_size(T, ALONE if T <= ALONE else CHUNK)
         q, k, v, a = (ops.chunked(ops.wide(z), size) for z in (q, k, v, log_decay[..., None]))
         sum_BHNC = a.squeeze(-1).double().cumsum(dim=-1)
         y = ((q @ k.mT).square() * since(sum_BHNC, sum_BHNC).to(q.dtype).exp().tril()) @ v
