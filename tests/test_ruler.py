@@ -115,6 +115,23 @@ def test_each_key_of_a_needle_task_has_one_answer(task: str):
         assert sample.prompt.endswith(" mentioned in the provided text " + ("are" if many else "is"))
 
 
+def test_keys_differ_even_where_words_are_few(monkeypatch):
+    few = [f"word-{n}" for n in range(450)]
+    monkeypatch.setitem(needles.MAKERS, "words", lambda rng: rng.choice(few))
+    (sample,) = samples("niah_multikey_2", 4096, 1)
+    keys = [key for key, _ in FACT.findall(sample.prompt)]
+    assert len(set(keys)) == len(keys) > 250
+
+
+def test_a_haystack_is_running_text_with_facts_between_its_sentences():
+    text = " ".join(small().words)
+    for sample in samples("niah_multiquery", 2048, 4):
+        hay = sample.prompt.partition("\n")[2].rpartition("\nWhat ")[0]
+        parts = [part.strip() for part in FACT.split(hay)[::3] if part.strip()]
+        assert " ".join(parts) in text + " " + text
+        assert all(part.endswith(".") for part in parts[:-1])
+
+
 def test_a_depth_is_where_the_fact_lies():
     for task in ("niah_single_1", "niah_single_2", "niah_multikey_2", "niah_multivalue"):
         for sample in samples(task, 4096, 10):
