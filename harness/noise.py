@@ -74,8 +74,12 @@ def main() -> None:
     parser.add_argument("--orders", type=int, nargs="+", required=True, help="seeds of the data, a repetition each")
     parser.add_argument("--suites", nargs="+", required=True, help="that measured the run")
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
+    parser.add_argument("--hub", help="a folder that stands for the Hugging Face Hub")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     given = parser.parse_args()
+    profile = load_profile(given.profile)
+    if given.hub:
+        profile = profile.model_copy(update={"hub": given.hub})
     job = with_grid(find(given.run, given.task, given.seed, given.profile))
     lock.hold(RESULTS / "state" / f"noise-{given.task}.lock", wait=True)  # of a job that outlived its killed workflow
 
@@ -85,7 +89,7 @@ def main() -> None:
     from harness.device import claim
 
     with claim(given.device) as device:
-        record = repeat(job, given.orders, given.suites, load_profile(given.profile), device, say)
+        record = repeat(job, given.orders, given.suites, profile, device, say)
     path = RESULTS / "noise" / f"{given.task}.json"
     write_json(path, record)
     say(f"{path}: {record['status']}, {len(record['cells'])} cells{reason(record)}")

@@ -61,6 +61,7 @@ rule noise:
         runtime=360,
     params:
         device=PLAN.config.device,
+        hub=PLAN.hub(),
         run=PLAN.reference(),
         seed=PLAN.config.seeds[0],
         orders=PLAN.orders(),
@@ -69,4 +70,4 @@ rule noise:
         "repeat {params.run} on {wildcards.task} with its data in another order ({log})"
     shell:
         "python -m harness.noise {params.run} --task {wildcards.task} --seed {params.seed} --orders {params.orders}"
-        " --suites {params.suites} --profile {resources.profile} --device {params.device} > {log} 2>&1"
+        " --suites {params.suites} --profile {resources.profile} --device {params.device} {params.hub} > {log} 2>&1"
