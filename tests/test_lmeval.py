@@ -21,12 +21,24 @@ HERE = pytest.mark.skipif(not (HUB.is_dir() and STORIES.is_dir()), reason=f"no d
 LIMIT = 12
 
 
+def first_lines(folder: Path) -> None:
+    """The data of each task, cut to a few questions, so that no time goes into preparing the rest."""
+    for source in (each for each in HUB.rglob("*") if each.is_file() and each.parent != HUB):
+        target = folder / source.relative_to(HUB)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+        target.write_text("".join(lines[: LIMIT if source.suffix == ".jsonl" else None]), encoding="utf-8")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def offline(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
         for name in hub.OFFLINE:
             patch.setenv(name, "1")
         patch.setenv("HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("datasets")))
+        if HUB.is_dir():
+            first_lines(tmp_path_factory.mktemp("hub"))
+            patch.setattr(sys.modules[__name__], "HUB", tmp_path_factory.getbasetemp() / "hub0")
         yield
 
 
@@ -54,7 +66,7 @@ def theirs(**options):
 
 
 @HERE
-@pytest.mark.parametrize("name", ["lambada_openai", "hellaswag", "arc_easy", "winogrande"])
+@pytest.mark.parametrize("name", ["lambada_openai", "hellaswag", "arc_easy"])
 def test_answers_are_those_of_lm_evals_own_model(ours, name):
     from harness import lmeval
 
