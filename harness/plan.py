@@ -62,6 +62,11 @@ class Plan:
         """The training task whose model each suite evaluates."""
         return {suite: load_suite(suite).TASK for suite in self.config.suites}
 
+    @property
+    def trainings(self) -> list[str]:
+        """The tasks that models are trained on, in alphabetical order."""
+        return sorted(set(self.tasks.values()))
+
     def folder(self, task: str) -> list[str]:
         """One folder for each model that is trained on this task."""
         return [f"results/runs/{run}/{task}/seed{seed}" for run in self.runs for seed in self.seeds(run)]
@@ -88,7 +93,7 @@ class Plan:
 
     def records(self) -> list[str]:
         """The records of all trainings and evaluations."""
-        trained = [f"{folder}/run.json" for task in set(self.tasks.values()) for folder in self.folder(task)]
+        trained = [f"{folder}/run.json" for task in self.trainings for folder in self.folder(task)]
         evaluated = [f"{folder}/{suite}.json" for suite, task in self.tasks.items() for folder in self.folder(task)]
         return sorted(trained + evaluated)
 
@@ -103,8 +108,7 @@ class Plan:
 
     def grids(self) -> list[str]:
         """The files of all grids."""
-        tasks = sorted(set(self.tasks.values()))
-        return [file for run in self.runs for task in tasks for file in self.grid(run, task)]
+        return [file for run in self.runs for task in self.trainings for file in self.grid(run, task)]
 
     def spare_seeds(self, count: int) -> list[int]:
         """Seeds that no run is trained with: the first for pilots, the others for the data of repeated runs."""
@@ -122,7 +126,7 @@ class Plan:
     def repeated(self) -> dict[str, str]:
         """By training task, the file that says what another order of the data changes in the reference."""
         asked = self.profile.noise and self.reference()
-        return {task: f"results/noise/{task}.json" for task in sorted(set(self.tasks.values())) if asked}
+        return {task: f"results/noise/{task}.json" for task in self.trainings if asked}
 
     def measured_first(self, task: str) -> list[str]:
         """The records of the reference that its repetition is compared with."""
@@ -133,9 +137,11 @@ class Plan:
         """The suites that measure models of this task."""
         return [suite for suite, trained in self.tasks.items() if trained == task]
 
-    def modules(self, task: str) -> list[str]:
-        """The modules of those suites."""
-        return [f"harness.suites.{suite}" for suite in self.suites_of(task)]
+    def modules(self, *tasks: str) -> list[str]:
+        """The modules of the suites that measure models of these tasks, or of all, and of the tasks."""
+        wanted = tasks or self.trainings
+        suites = [f"harness.suites.{suite}" for task in wanted for suite in self.suites_of(task)]
+        return [*suites, *(f"harness.tasks.{task}" for task in wanted)]
 
     def impls(self) -> list[str]:
         """The mechanisms of all runs."""

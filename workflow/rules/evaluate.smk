@@ -1,45 +1,38 @@
-# One job measures a model with every suite of its task: to start Python and torch takes as long as most suites.
-for task in sorted(set(PLAN.tasks.values())):
-
-    rule:
-        name:
-            f"evaluate_{task}"
-        input:
-            code=lambda wc, task=task: dependencies.job(
-                "harness.evaluate", f"harness.tasks.{task}", PLAN.impl(wc.run), *PLAN.modules(task)
-            ),
-            data=PLAN.data(task),
-            weights=lambda wc, task=task: PLAN.weights(wc.run, task, wc.seed),
-            record=f"results/runs/{{run}}/{task}/seed{{seed}}/run.json",
-        output:
-            [f"results/runs/{{run}}/{task}/seed{{seed}}/{suite}.json" for suite in PLAN.suites_of(task)],
-        log:
-            f"results/log/evaluate/{{run}}.{task}.seed{{seed}}.log",
-        benchmark:
-            f"results/benchmark/evaluate/{{run}}.{task}.seed{{seed}}.tsv"
-        threads: 1
-        resources:
-            **PLAN.gpu(),
-            mem_mb=2000,
-            profile=PLAN.config.profile,  # no param: its name alone changes no result
-            runtime=240,
-        params:
-            device=PLAN.config.device,
-            suites=PLAN.suites_of(task),
-            hub=PLAN.hub(),
-            settings=[PLAN.profile.suite(suite).model_dump(mode="json") for suite in PLAN.suites_of(task)],
-        message:
-            "evaluate {wildcards.run} with {params.suites}, seed {wildcards.seed} ({log})"
-        shell:
-            "python -m harness.evaluate {wildcards.run} --suite {params.suites} --seed {wildcards.seed}"
-            " --profile {resources.profile} --device {params.device} {params.hub} > {log} 2>&1"
+rule evaluate:
+    # every suite in one job: to start Python and torch takes as long as most suites
+    input:
+        code=lambda wc: dependencies.job("harness.evaluate", PLAN.impl(wc.run), *PLAN.modules()),
+        data=[data for task in PLAN.trainings for data in PLAN.data(task)],
+        weights=lambda wc: [weights for task in PLAN.trainings for weights in PLAN.weights(wc.run, task, wc.seed)],
+        records=[f"results/runs/{{run}}/{task}/seed{{seed}}/run.json" for task in PLAN.trainings],
+    output:
+        [f"results/runs/{{run}}/{task}/seed{{seed}}/{suite}.json" for suite, task in PLAN.tasks.items()],
+    log:
+        "results/log/evaluate/{run}.seed{seed}.log",
+    benchmark:
+        "results/benchmark/evaluate/{run}.seed{seed}.tsv"
+    threads: 1
+    resources:
+        **PLAN.gpu(),
+        mem_mb=2000,
+        profile=PLAN.config.profile,  # no param: its name alone changes no result
+        runtime=240,
+    params:
+        device=PLAN.config.device,
+        suites=PLAN.config.suites,
+        hub=PLAN.hub(),
+        settings=[PLAN.profile.suite(suite).model_dump(mode="json") for suite in PLAN.config.suites],
+    message:
+        "evaluate {wildcards.run}, seed {wildcards.seed} ({log})"
+    shell:
+        "python -m harness.evaluate {wildcards.run} --suite {params.suites} --seed {wildcards.seed}"
+        " --profile {resources.profile} --device {params.device} {params.hub} > {log} 2>&1"
 
 
 rule noise:
     input:
         code=lambda wc: dependencies.job(
             "harness.noise",
-            f"harness.tasks.{wc.task}",
             PLAN.impl(PLAN.reference()),
             *PLAN.modules(wc.task),
         ),
