@@ -33,7 +33,7 @@ __all__ = ["Answerer", "Score", "over"]
 Ids = Sequence[int]
 TOKENS, SQUARE = 2**13, 2**22  # in one batch on a CPU: tokens, and tokens times length (weights are length × length)
 LOGITS = 2**25  # numbers, likewise
-FORKS = 32  # continuations read in one go, likewise; those of one go are of nearly one length
+FORKS = 64  # continuations read in one go, likewise; those of one go are of nearly one length
 GPU = 16  # times as much
 
 
@@ -201,10 +201,12 @@ class Answerer:
                 rest = [(*row.inputs[prefix:], *[0] * (length - len(row.inputs) + prefix)) for row in group]
                 more_RTV = self.model.extend(self._tensor(rest), self.model.select(state, places_R))
                 logits_RTV = torch.cat([logits_RTV, more_RTV], dim=1)
-            for row, logits_TV in zip(group, logits_RTV, strict=True):
-                start = row.first - prefix + 1
-                kept_LV = logits_TV[start : start + len(row.targets)]
-                scores[row.place] = _score(kept_LV, self._tensor(row.targets))
+            at = [(n, row.first - prefix + 1 + k) for n, row in enumerate(group) for k in range(len(row.targets))]
+            kept_LV = logits_RTV[tuple(self._tensor(at).T)]
+            logp_L, hit_L = _judge(kept_LV, self._tensor([token for row in group for token in row.targets]))
+            sizes = [len(row.targets) for row in group]
+            for row, logp, hit in zip(group, logp_L.split(sizes), hit_L.split(sizes), strict=True):
+                scores[row.place] = Score(float(logp.sum()), bool(hit.all()))
         return scores
 
     def _score_stepwise(self, questions: list[list[_Row]], prefix: int) -> dict[int, Score]:
@@ -265,11 +267,17 @@ def windows(text: Ids, first: int, window: int) -> Iterator[tuple[tuple[int, ...
         yield tokens[max(0, stop - window) : stop], tokens[start + 1 : stop + 1]
 
 
-def _score(logits_LV: Tensor, target_L: Tensor) -> Score:
+def _judge(logits_LV: Tensor, target_L: Tensor) -> tuple[Tensor, Tensor]:
+    """(log p of each target in float64, whether it is the most likely token: of equals, the first)."""
     reached_L = logits_LV.gather(1, target_L[:, None])[:, 0]
-    logp_L = reached_L - logits_LV.logsumexp(-1)
-    greedy = bool((reached_L == logits_LV.amax(-1)).all()) and bool((logits_LV.argmax(-1) == target_L).all())  # ties
-    return Score(float(logp_L.double().sum()), greedy)
+    hit_L = reached_L == logits_LV.amax(-1)
+    hit_L[hit_L.clone()] = logits_LV[hit_L].argmax(-1) == target_L[hit_L]
+    return (reached_L - logits_LV.logsumexp(-1)).double().cpu(), hit_L.cpu()
+
+
+def _score(logits_LV: Tensor, target_L: Tensor) -> Score:
+    logp_L, hit_L = _judge(logits_LV, target_L)
+    return Score(float(logp_L.sum()), bool(hit_L.all()))
 
 
 def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
