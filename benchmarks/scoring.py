@@ -5,8 +5,8 @@
 Both sides of a ratio run in one process, in turns, on one thread, and the ratio is the median over rounds.
 scoring: 200 questions with four options each (contexts of 40 to 120 tokens, options of 3 to 12) on one LLaMA of about
 1M parameters with random weights. The longer the contexts are beside the options, the more is saved: with contexts of
-20 to 60 tokens the ratio is about 0.5. decoding: 128 tokens after a prompt of 2,048 by DeltaNet, against 128 times reading
-everything that is there so far; of these, eight are timed and taken sixteen times.
+20 to 60 tokens the ratio is about 0.5. decoding: 128 tokens after a prompt of 2,048 by DeltaNet, against 128 times
+reading everything that is there so far; of these, eight are timed and taken sixteen times.
 """
 
 from __future__ import annotations

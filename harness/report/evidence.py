@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness import suites
 from harness.config import Config, Profile
 from harness.metrics import Metric
 from harness.proofs.record import Proof
@@ -130,12 +131,14 @@ class Evidence:
         suite = record.get("suites", {}).get(cell.suite)
         if suite is None or suite["status"] == "missing":
             return "not evaluated yet"
-        return "the suite gave no finite number" if suite["status"] == DONE else trouble(suite)
+        gap = suite.get("gaps", {}).get(suites.name((cell.task, cell.length, cell.metric)))
+        return gap or ("the suite gave no finite number" if suite["status"] == DONE else trouble(suite))
 
     def missing(self, run: Run, cell: Cell) -> dict[int, str]:
         """Reason by seed for every seed without this measurement."""
         have = run.values.get(cell, {})
-        return {seed: self.why_missing(run, cell, seed) for seed in self.seeds if seed not in have}
+        seeds = self.seeds[:1] if run.impl.startswith("hf_") else self.seeds  # a model of the Hub has one record
+        return {seed: self.why_missing(run, cell, seed) for seed in seeds if seed not in have}
 
 
 def trouble(record: Mapping[str, Any]) -> str:
