@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from harness.backends import Model, over
+from harness.backends import Model, judge, over
 
 __all__ = ["Answerer", "Score", "over"]
 
@@ -203,7 +203,7 @@ class Answerer:
                 logits_RTV = torch.cat([logits_RTV, more_RTV], dim=1)
             at = [(n, row.first - prefix + 1 + k) for n, row in enumerate(group) for k in range(len(row.targets))]
             kept_LV = logits_RTV[tuple(self._tensor(at).T)]
-            logp_L, hit_L = _judge(kept_LV, self._tensor([token for row in group for token in row.targets]))
+            logp_L, hit_L = judge(kept_LV, self._tensor([token for row in group for token in row.targets]))
             sizes = [len(row.targets) for row in group]
             for row, logp, hit in zip(group, logp_L.split(sizes), hit_L.split(sizes), strict=True):
                 scores[row.place] = Score(float(logp.sum()), bool(hit.all()))
@@ -267,16 +267,8 @@ def windows(text: Ids, first: int, window: int) -> Iterator[tuple[tuple[int, ...
         yield tokens[max(0, stop - window) : stop], tokens[start + 1 : stop + 1]
 
 
-def _judge(logits_LV: Tensor, target_L: Tensor) -> tuple[Tensor, Tensor]:
-    """(log p of each target in float64, whether it is the most likely token: of equals, the first)."""
-    reached_L = logits_LV.gather(1, target_L[:, None])[:, 0]
-    hit_L = reached_L == logits_LV.amax(-1)
-    hit_L[hit_L.clone()] = logits_LV[hit_L].argmax(-1) == target_L[hit_L]
-    return (reached_L - logits_LV.logsumexp(-1)).double().cpu(), hit_L.cpu()
-
-
 def _score(logits_LV: Tensor, target_L: Tensor) -> Score:
-    logp_L, hit_L = _judge(logits_LV, target_L)
+    logp_L, hit_L = judge(logits_LV, target_L)
     return Score(float(logp_L.sum()), bool(hit_L.all()))
 
 

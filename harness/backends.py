@@ -118,3 +118,11 @@ def _select(state: Any, rows_R: Tensor) -> Any:
         parts = [_select(part, rows_R) for part in state]
         return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
     return state
+
+
+def judge(logits_LV: Tensor, target_L: Tensor) -> tuple[Tensor, Tensor]:
+    """(log p of each target in float64, whether it is the most likely token: of equals, the first)."""
+    reached_L = logits_LV.gather(1, target_L[:, None])[:, 0]
+    hit_L = reached_L == logits_LV.amax(-1)
+    hit_L[hit_L.clone()] = logits_LV[hit_L].argmax(-1) == target_L[hit_L]
+    return (reached_L - logits_LV.logsumexp(-1)).double().cpu(), hit_L.cpu()
