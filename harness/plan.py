@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.config import Config, Profile, load_config, load_profile
 from harness.metrics import load_suite
-from harness.runs import RunSettings, canonical, resolve, tuned
+from harness.runs import RunSettings, asked, canonical, resolve, tuned
 from harness.spec import Paper, load_papers
 from harness.tasks import REFERENCE
 
@@ -87,6 +87,10 @@ class Plan:
         """The weights that an evaluation reads from here."""
         return [] if self.runs[run].hf else [f"results/runs/{run}/{task}/seed{seed}/model.safetensors"]
 
+    def asks(self, run: str, task: str) -> bool:
+        """Whether a run is trained on a task; where not, its records say so."""
+        return asked(self.runs[run], task)
+
     def hub(self) -> str:
         """The option that says which folder stands for the Hub."""
         return f"--hub {shlex.quote(self.config.hub)}" if self.config.hub else ""
@@ -104,7 +108,7 @@ class Plan:
 
     def grid(self, run: str, task: str) -> list[str]:
         """The file of the pilots that choose a run's learning rate, where a grid is tried for it."""
-        return [f"results/runs/{run}/{task}/tune.json"] if tuned(self.runs[run], task) else []
+        return [f"results/runs/{run}/{task}/tune.json"] if self.asks(run, task) and tuned(self.runs[run], task) else []
 
     def grids(self) -> list[str]:
         """The files of all grids."""
@@ -125,8 +129,10 @@ class Plan:
 
     def repeated(self) -> dict[str, str]:
         """By training task, the file that says what another order of the data changes in the reference."""
-        asked = self.profile.noise and self.reference()
-        return {task: f"results/noise/{task}.json" for task in self.trainings if asked}
+        reference = self.reference() if self.profile.noise else None
+        return {
+            task: f"results/noise/{task}.json" for task in self.trainings if reference and self.asks(reference, task)
+        }
 
     def measured_first(self, task: str) -> list[str]:
         """The records of the reference that its repetition is compared with."""

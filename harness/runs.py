@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
+from harness.claims import tests
 from harness.config import Data, Profile
 from harness.errors import UserError
+from harness.metrics import load_suite, parse_key
 from harness.references import TRAIN_LENGTH
 from harness.spec import Paper, Run
 
@@ -27,11 +29,17 @@ class RunSettings:
     tasks: dict[str, Any]  # the profile's, with the recipe applied
     data: Data
     hf: str | None = None  # a model of the Hub, which is not trained
+    claimed: frozenset[str] = frozenset()  # the tasks that a claim measures the run on
 
     def args_at(self, task: str) -> dict[str, Any]:
         """The mechanism's arguments for one training task, with `train_length` filled in."""
         length = self.tasks[task].length
         return {name: length if value == TRAIN_LENGTH else value for name, value in self.args.items()}
+
+
+def asked(run: RunSettings, task: str) -> bool:
+    """Whether a run is trained on a task: all are, but where the profile trains only those that a claim measures."""
+    return task in run.claimed or not run.tasks[task].claimed
 
 
 def tuned(run: RunSettings, task: str) -> bool:
@@ -61,8 +69,8 @@ def run_settings(run: Run, profile: Profile) -> RunSettings:
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
-    """Without a grid of rates that is not asked for, so that a profile without one names its runs as ever."""
-    return {key: value for key, value in settings.items() if key != "tune" or value is not None}
+    """What decides weights: not who is trained, nor a grid of rates that is not asked for."""
+    return {key: value for key, value in settings.items() if key != "claimed" and (key, value) != ("tune", None)}
 
 
 def _overridden(settings: Any, recipe: dict[str, Any]) -> Any:
@@ -88,7 +96,21 @@ def resolve(papers: Mapping[str, Paper], profile: Profile) -> dict[str, RunSetti
                 raise UserError(
                     f"{slug}: run {name!r} got the name {known.id} of another run; change one of them slightly"
                 )
+    for paper in papers.values():
+        for run, task in _claimed(paper, run_ids(paper, profile)):
+            found[run] = replace(found[run], claimed=found[run].claimed | {task})
     return dict(sorted(found.items()))
+
+
+def _claimed(paper: Paper, ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """(run id, task) of every measurement that a claim of the paper needs."""
+    for test in (test for claim in paper.claims for _, test in tests(claim)):
+        names = (getattr(test, "run", None), getattr(test, "baseline", None))
+        needed = [(name, getattr(test, "metric", None)) for name in names]
+        needed += [(need.run, need.metric) for need in getattr(test, "needs", ())]
+        for name, metric in needed:
+            if name and metric:
+                yield ids[name], load_suite(parse_key(metric).suite).TASK
 
 
 def _plain(value: Any) -> Any:

@@ -77,6 +77,7 @@ class TrainSettings(Closed):
     curve_every: int = Field(default=1, gt=0)  # steps between points of curve.jsonl
     save_every: int = Field(default=200, gt=0)  # steps between saves of the resume state
     tune: Tune | None = None  # None: every run has `lr`
+    claimed: bool = False  # only runs that a claim measures on this task are trained on it
 
     @model_validator(mode="after")
     def _warmup_ends(self) -> TrainSettings:
