@@ -19,7 +19,8 @@ from harness import lock, provenance, records, suites, tasks
 from harness.config import Profile, load_profile
 from harness.errors import UserError, leave
 from harness.files import write_json
-from harness.train import RESULTS, Job, find, reason, train, with_grid
+from harness.job import RESULTS, Job, find, with_grid
+from harness.train import reason, train
 
 
 def repeat(

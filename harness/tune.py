@@ -21,8 +21,8 @@ from typing import Any
 from harness import lock, provenance, tasks
 from harness.errors import UserError, leave
 from harness.files import write_json
+from harness.job import Job, find, tune_file
 from harness.runs import tuned
-from harness.train import Job, find, tune_file
 
 
 def tune(job: Job, device: str) -> dict[str, Any]:

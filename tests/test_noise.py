@@ -16,7 +16,7 @@ from harness.files import write_json
 from harness.plan import Plan
 from harness.records import folder
 from harness.runs import resolve
-from harness.train import Job
+from harness.job import Job
 from tests.judging import SUITE, claim, paper, records, table
 
 ROOT = Path(__file__).parents[1]

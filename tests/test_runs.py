@@ -191,3 +191,30 @@ JSON = st.recursive(
 @given(st.dictionaries(st.text(), JSON))
 def test_the_order_of_keys_never_matters(value: dict[str, Any]) -> None:
     assert runs.canonical(dict(reversed(value.items()))) == runs.canonical(value)
+
+
+def claimed_only(profile: config.Profile, *tasks: str) -> config.Profile:
+    """The profile with these tasks trained only for the runs that a claim measures on them."""
+    changed = {name: settings.model_copy(update={"claimed": name in tasks}) for name, settings in profile.tasks.items()}
+    return profile.model_copy(update={"tasks": changed})
+
+
+def test_a_run_is_trained_on_what_a_claim_measures_it_on(tmp_path: Path, profile: config.Profile) -> None:
+    """The claim of PAPER measures both of its runs on recall; none measures anything on lm."""
+    narrow = claimed_only(profile, "lm", "recall", "trigger")
+    found = runs.resolve({"paper": paper(PAPER, tmp_path)}, narrow)
+    assert [run.claimed for run in found.values()] == [{"recall"}, {"recall"}]
+    assert {task: runs.asked(next(iter(found.values())), task) for task in narrow.tasks} == {
+        "lm": False,
+        "recall": True,
+        "trigger": False,
+    }
+    wide = runs.resolve({"paper": paper(PAPER, tmp_path)}, claimed_only(profile))
+    assert all(runs.asked(run, task) for run in wide.values() for task in wide[run.id].tasks)
+    assert wide.keys() == found.keys(), "who is trained is no part of a run's name"
+
+
+def test_a_precondition_is_a_measurement_that_a_claim_needs(tmp_path: Path, profile: config.Profile) -> None:
+    need = "    needs: [{run: softmax, metric: trigger/quiet/first_token_mass, at_least: 0.5, lacking: no sink}]\n"
+    found = runs.resolve({"paper": paper(PAPER + need, tmp_path)}, profile)
+    assert {run.impl: run.claimed for run in found.values()} == {"gla": {"recall"}, "softmax": {"recall", "trigger"}}

@@ -20,7 +20,7 @@ from harness.plan import Plan
 from harness.runs import resolve, tuned
 from harness.spec import Paper
 from harness.tasks import Tune, recall
-from harness.train import Job
+from harness.job import Job, tune_file, with_grid
 from tests.judging import claim, paper
 from tests.site_files import Html
 from tests.site_fixture import built
@@ -57,8 +57,8 @@ def test_the_rate_with_the_least_held_out_loss_is_chosen_used_and_recorded(job: 
     assert losses[1e-6] > losses[3e-2], "a rate that learns nothing costs more than one that learns"
     assert made["choice"] == min(losses, key=lambda lr: losses[lr])
     assert (made["status"], made["reason"], made["steps"], made["given"]) == ("ok", None, 20, 1e-3)
-    write_json(train.tune_file(job), made)
-    record = train.train(train.with_grid(dataclasses.replace(job, seed=0)), "cpu", print)
+    write_json(tune_file(job), made)
+    record = train.train(with_grid(dataclasses.replace(job, seed=0)), "cpu", print)
     assert (record["status"], record["settings"]["lr"]) == ("ok", made["choice"])
     assert record["tune"] == made
 
@@ -90,8 +90,8 @@ def test_without_any_number_the_run_fails_with_the_reason(job: Job, monkeypatch)
     made = tune.tune(job, "cpu")
     assert (made["status"], made["choice"], made["edge"]) == ("failed", None, None)
     assert made["reason"] == "1e-06: no; 0.03: no; 0.1: no"
-    write_json(train.tune_file(job), made)
-    record = train.train(train.with_grid(job), "cpu", print)
+    write_json(tune_file(job), made)
+    record = train.train(with_grid(job), "cpu", print)
     assert record["status"] == "failed"
     assert record["reason"] == f"ValueError: no rate of the grid could be trained: {made['reason']}"
 
@@ -106,7 +106,7 @@ def test_a_training_without_its_grid_is_refused_with_the_command(job: Job):
     with pytest.raises(
         UserError, match=rf"tune\.json cannot be read; make it with python -m harness\.tune {job.run.id}"
     ):
-        train.with_grid(job)
+        with_grid(job)
 
 
 def test_a_recipe_that_gives_the_rate_has_no_grid_and_neither_has_a_profile_without_one():
