@@ -13,10 +13,10 @@ from harness import evaluate, noise, outcomes, train
 from harness.config import Config, Profile, load_profile
 from harness.errors import UserError
 from harness.files import write_json
+from harness.job import Job
 from harness.plan import Plan
 from harness.records import folder
 from harness.runs import resolve
-from harness.job import Job
 from tests.judging import SUITE, claim, paper, records, table
 
 ROOT = Path(__file__).parents[1]

@@ -15,12 +15,12 @@ from harness import fit, train, tune
 from harness.config import Config, Profile, load_profile
 from harness.errors import UserError
 from harness.files import write_json
+from harness.job import Job, tune_file, with_grid
 from harness.loss import nats_per_target
 from harness.plan import Plan
 from harness.runs import resolve, tuned
 from harness.spec import Paper
 from harness.tasks import Tune, recall
-from harness.job import Job, tune_file, with_grid
 from tests.judging import claim, paper
 from tests.site_files import Html
 from tests.site_fixture import built

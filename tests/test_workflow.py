@@ -182,9 +182,7 @@ def longer(text: str) -> str:
             "impls/ops.py", lambda t: t + "# edited\n", EVERYTHING | {"prove": 2, "proofs": 1}, id="shared functions"
         ),
         pytest.param("harness/fit.py", lambda t: t + "# edited\n", EVERYTHING, id="training loop"),
-        pytest.param(
-            "harness/suites/recall.py", lambda t: t + "# edited\n", {"evaluate": 2} | REPORT, id="suite"
-        ),
+        pytest.param("harness/suites/recall.py", lambda t: t + "# edited\n", {"evaluate": 2} | REPORT, id="suite"),
         pytest.param("config/profiles/tiny.yaml", longer, {"evaluate": 2} | REPORT, id="settings of a suite"),
         pytest.param("templates/base.html.j2", lambda t: t + "\n", {"site": 1}, id="template"),
         pytest.param("harness/lock.py", lambda t: t + "# edited\n", {}, id="module without a say"),
