@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.config import Config, Profile, load_config, load_profile
 from harness.metrics import load_suite
-from harness.runs import RunSettings, asked, canonical, resolve, tuned
+from harness.runs import RunSettings, asked, canonical, resolve, run_ids, tuned
 from harness.spec import Paper, load_papers
 from harness.tasks import REFERENCE
 
@@ -43,11 +43,12 @@ class Plan:
     def load(cls, overrides: Mapping[str, Any] | None = None) -> Plan:
         """Read config, profile and papers of the current folder. Raises UserError with every fault."""
         config = load_config(overrides=dict(overrides or {}))
-        profile, papers = load_profile(config.profile), load_papers()
-        if config.papers != "all":
-            papers = {slug: paper for slug, paper in papers.items() if slug in config.papers}
+        profile, everything = load_profile(config.profile), load_papers()
         profile = profile.model_copy(update={"hub": config.hub})
-        return cls(config, profile, papers, resolve(papers, profile))
+        known = resolve(everything, profile)  # with the claims of all papers: what a run is trained on is no choice
+        papers = {slug: paper for slug, paper in everything.items() if config.papers == "all" or slug in config.papers}
+        wanted = {run for paper in papers.values() for run in run_ids(paper, profile).values()}
+        return cls(config, profile, papers, {run: settings for run, settings in known.items() if run in wanted})
 
     @classmethod
     def asked(cls, given: Namespace) -> Plan:
