@@ -56,7 +56,7 @@ def cloze(
     cut.
     """
     opens_V = np.array([text.startswith(SPACE) for text in spelling])
-    cuts = [np.flatnonzero(opens_V[text[context : len(text) - continuation + 1]]) + context for text in texts]
+    cuts = [np.flatnonzero(opens_V[text[context : max(len(text) - continuation + 1, 0)]]) + context for text in texts]
     usable = [(text, cut) for text, cut in zip(texts, cuts, strict=True) if len(cut)]
     if len(usable) < CHOICES:
         raise UserError(
