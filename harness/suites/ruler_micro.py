@@ -180,5 +180,7 @@ def summary(found: dict[int, dict[str, np.ndarray]], threshold: float) -> Iterat
         errors = [ratio(score_B, np.ones_like(score_B))[1] or 0.0 for score_B in by_task.values()]
         if mean is not None:
             yield Row("all", length, "score", mean, n, float(np.sqrt(np.square(errors).sum()) / n))
+    if not all(np.isfinite(score_B).all() for by_task in found.values() for score_B in by_task.values()):
+        return
     value, low, high = effective_length({n: [s.tolist() for s in by.values()] for n, by in found.items()}, threshold)
     yield Row("all", None, "effective_length", value, len(found), (high - low) / 3.92)
