@@ -50,10 +50,12 @@ class Job:
 
 
 def find(run: str, task: str, seed: int, profile: str) -> Job:
-    """The job of that name. Raises UserError with the nearest name when no paper has such a run."""
+    """The job of that name. Raises UserError where no paper has such a run, or where it is a model of the Hub."""
     known = resolve(load_papers(), load_profile(profile))
     if run not in known:
         raise UserError(f"no paper has the run {run!r} under the profile {profile!r}{suggest(run, known)}")
+    if known[run].hf:
+        raise UserError(f"{run} is a model of the Hub, which is not trained; take it by python -m harness.pretrained")
     if task not in known[run].tasks:
         raise UserError(f"the profile {profile!r} has no task {task!r}{suggest(task, known[run].tasks)}")
     return Job(known[run], task, seed, profile)
