@@ -1,10 +1,10 @@
-"""Measure one trained model with one suite: results/runs/<run>/<task>/seed<k>/<suite>.json.
+"""Measure one run with some suites, one after the other: results/runs/<run>/<task>/seed<k>/<suite>.json.
 
-    python -m harness.evaluate softmax-1a2b3c4d --suite recall --seed 0 --profile laptop
+    python -m harness.evaluate softmax-1a2b3c4d --suite loss recall --seed 0 --profile laptop
 
-The model is the one that the training left beside `run.json`, in fp32. A training without a model leaves the suite
-`blocked`, a suite that raises or meets a NaN is `failed`, each with its reason; both are results, so the exit code is 0
-unless `--strict`. Equal inputs give equal bytes but for `commit` and `seconds`.
+Each suite says which task's model it measures: the one that the training left beside `run.json`, in fp32. A training
+without a model leaves the suite `blocked`, a suite that raises or meets a NaN is `failed`, each with its reason; both
+are results, so the exit code is 0 unless `--strict`. Equal inputs give equal bytes but for `commit` and `seconds`.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def undisturbed(trained: nn.Module, on: str = "cpu") -> Iterator[None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m harness.evaluate", description="Measure a trained model with some suites."
+        prog="python -m harness.evaluate", description="Measure the models of a run with some suites."
     )
     parser.add_argument("run", help="its name, a folder of results/runs")
     parser.add_argument("--suite", required=True, nargs="+", help="modules of harness/suites")
@@ -164,7 +164,7 @@ def main() -> int:
     parser.add_argument("--hub", help="a folder that stands for the Hugging Face Hub")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1 (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
-    parser.add_argument("--strict", action="store_true", help="exit code 1 when the suite is blocked or failed")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 when a suite is blocked or failed")
     given = parser.parse_args()
     profile = load_profile(given.profile)
     if given.hub:
