@@ -36,7 +36,7 @@ def said(paper: Paper) -> list[str]:
 
 @pytest.fixture(scope="module")
 def papers() -> dict[str, Paper]:
-    files = sorted([*Path("papers").glob("*.yaml"), *Path("papers/next").glob("*.yaml")])
+    files = sorted(Path("papers").glob("*.yaml"))
     return {paper.arxiv: paper for paper in load_files(files).values()}
 
 

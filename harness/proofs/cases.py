@@ -1,7 +1,6 @@
 """The mechanisms and settings that are proved, and how a mixer is made ready for a check.
 
-What is proved is what is run: each mechanism with its default arguments and with those of every run of every paper,
-those that wait in `papers/next` among them.
+What is proved is what is run: each mechanism with its default arguments and with those of every run of every paper.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Case(NamedTuple):
 def cases_by_impl() -> dict[str, list[Case]]:
     """Default arguments, and those of each run of each paper. Raises UserError for a file that is not YAML."""
     found = defaultdict(list, {name: [Case(name, ())] for name in impls.names()})
-    for path in sorted(PAPERS.rglob("*.yaml")):
+    for path in sorted(PAPERS.glob("*.yaml")):
         runs = (yamlio.read(path).value or {}).get("runs") or {}
         for run in runs.values() if isinstance(runs, dict) else ():
             if "impl" not in run:  # a model of the Hub
