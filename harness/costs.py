@@ -2,8 +2,8 @@
 
     python -m harness.costs
 
-The shapes are those that the first seed recorded. Equal shapes are counted once; a training that left no shape has no
-costs. See `harness.cost` for what is counted.
+The shapes are those that the first seed recorded. Equal shapes are counted once; a training that left no shape, or
+whose mechanism raises while it is counted, has no costs. See `harness.cost` for what is counted.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 import json
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,6 @@ SHOWN = ("flops_training", "flops_per_token", "flops_decoding", "state_bytes")
 
 def measure(plan: Plan, runs: Path = records.RUNS) -> Costs:
     """The costs of every model of the plan that was built."""
-    from harness import cost
-    from harness.model import Shape
-
     known: dict[str, dict[str, Any]] = {}
     found: Costs = {}
     for run in plan.runs:
@@ -41,9 +39,22 @@ def measure(plan: Plan, runs: Path = records.RUNS) -> Costs:
             length = record["settings"]["length"]
             key = json.dumps([record["model"], length], sort_keys=True)
             if key not in known:
-                known[key] = dataclasses.asdict(cost.measure(Shape(**record["model"]), length))
-            found.setdefault(run, {})[task] = known[key]
+                known[key] = _counted(record["model"], length)
+            if known[key]:
+                found.setdefault(run, {})[task] = known[key]
     return found
+
+
+def _counted(model: dict[str, Any], length: int) -> dict[str, Any]:
+    """The fields of a model's `cost.Cost`; none where it cannot be run."""
+    from harness import cost
+    from harness.model import Shape
+
+    try:
+        return dataclasses.asdict(cost.measure(Shape(**model), length))
+    except Exception:  # whatever a mechanism raises leaves its own model without costs, and no other
+        traceback.print_exc()
+        return {}
 
 
 def merged(trainings: list[dict[str, Any]], costs: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
