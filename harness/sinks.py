@@ -138,7 +138,8 @@ def statistics(A_BHTS: Tensor, rows_BT: Tensor, sink_rows_BT: Tensor | None = No
         "row_entropy": row_entropy(A_BHTS, rows_BT),
         "sparsity": sparsity(A_BHTS, rows_BT),
     }
-    return {name: values_BH.double().cpu().numpy() for name, values_BH in found.items()}
+    lost_BH = ~A_BHTS.isfinite().flatten(2).all(dim=-1)  # where a comparison would make a number of what is none
+    return {name: values_BH.double().masked_fill(lost_BH, torch.nan).cpu().numpy() for name, values_BH in found.items()}
 
 
 def kurtosis(hidden: list[Tensor]) -> float:
