@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -152,7 +153,16 @@ def commands(evidence: Evidence, run: Run) -> list[str]:
             seed_of_pilots = next(each["seed"] for _, at, each in tuning.grids(evidence, [run]) if at == task)
             tune = f"python -m harness.tune {run.id} --task {task} --seed {seed_of_pilots} --profile {profile}"
             lines += [tune] if tune not in lines else []
-        train = f"python -m harness.train {run.id} --task {task} --seed {seed} --profile {profile}"
+        train = making(run, task, seed, profile)
         lines += [train] if train not in lines else []
         lines.append(f"python -m harness.evaluate {run.id} --suite {suite} --seed {seed} --profile {profile}")
     return [*lines, "python -m harness.aggregate", "python -m harness.judge", "python -m harness.site"]
+
+
+def making(run: Run, task: str, seed: int, profile: str) -> str:
+    """The command that leaves the model: by training, or from the Hub."""
+    hf = next((record["hf"] for record in run.records.values() if record.get("hf")), None)
+    if hf:
+        whence = f"--impl {run.impl} --hf {shlex.quote(hf)}"
+        return f"python -m harness.pretrained {run.id} --task {task} --seed {seed} {whence}"
+    return f"python -m harness.train {run.id} --task {task} --seed {seed} --profile {profile}"
