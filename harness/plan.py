@@ -181,6 +181,11 @@ class Plan:
         """What a task reads besides its settings."""
         return [self.manifest()] if task in CORPUS else []
 
+    def files(self) -> list[str]:
+        """Files that the settings of suites name, as far as they are there."""
+        named = [getattr(load_suite(suite), "files", None) for suite in self.config.suites]
+        return sorted({str(path) for of in named if of for path in of(self.profile) if path.is_file()})
+
     def arguments(self) -> str:
         """What a report step is told on its command line, so that it sees this configuration, overrides and all."""
         config = self.config

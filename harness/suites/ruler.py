@@ -99,6 +99,12 @@ def may_lack(cell: Cell) -> bool:
     return "-depth-" in cell[0]
 
 
+def files(profile: Profile) -> list[Path]:
+    """The files that are read in place of the corpus."""
+    wanted = profile.suite("ruler")
+    return [Path(name) for name in (wanted.haystack, wanted.squad, wanted.hotpotqa) if name]
+
+
 def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any) -> Iterator[Row | Gap | Sample]:
     """Rows of every cell. Raises UserError when a file or the word lists are missing."""
     from harness.ruler.material import gather, of_corpus
@@ -106,8 +112,8 @@ def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any
 
     wanted = profile.suite("ruler")
     answerer, text = asked(model, settings, profile, max(wanted.lengths))
-    files = [Path(name) if name else None for name in (wanted.haystack, wanted.squad, wanted.hotpotqa)]
-    yield from measure(answerer, text, gather(*of_corpus(profile.data.folder), *files), wanted)
+    given = [Path(name) if name else None for name in (wanted.haystack, wanted.squad, wanted.hotpotqa)]
+    yield from measure(answerer, text, gather(*of_corpus(profile.data.folder), *given), wanted)
 
 
 def measure(answerer: Any, text: Any, material: Any, wanted: Settings, folder: Path | None = None) -> Iterator[Any]:

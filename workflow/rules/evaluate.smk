@@ -2,7 +2,7 @@ rule evaluate:
     # every suite in one job: to start Python and torch takes as long as most suites
     input:
         code=lambda wc: dependencies.job("harness.evaluate", PLAN.impl(wc.run), *PLAN.modules()),
-        data=[data for task in PLAN.trainings for data in PLAN.data(task)],
+        data=[data for task in PLAN.trainings for data in PLAN.data(task)] + PLAN.files(),
         weights=lambda wc: [weights for task in PLAN.trainings for weights in PLAN.weights(wc.run, task, wc.seed)],
         records=[f"results/runs/{{run}}/{task}/seed{{seed}}/run.json" for task in PLAN.trainings],
     output:
