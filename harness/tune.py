@@ -4,7 +4,7 @@
 
 Every rate of the profile's grid trains one pilot, all from the same weights on the same data of a seed that no run has;
 the rate whose pilot costs least on held-out rows is chosen. Baseline and method get the same rates and the same steps.
-A pilot that diverges is out. Where a paper's recipe gives a run its rate, there is no grid. A killed command has
+A pilot that diverges or raises is out. Where a paper's recipe gives a run its rate, there is no grid. A killed command has
 written nothing and starts anew.
 """
 
@@ -73,7 +73,7 @@ def shortened(settings: Any, rate: float) -> Any:
 
 
 def pilot(shape: Any, task: tasks.Task, settings: Any, seed: int, device: str) -> dict[str, Any]:
-    """One rate: its loss on held-out rows in nats a target, None with the reason where it diverged."""
+    """One rate: its loss on held-out rows in nats a target, None with the reason where it diverged or raised."""
     from harness.fit import Diverged, Fit
     from harness.loss import nats_per_target
     from harness.model import build
@@ -87,6 +87,11 @@ def pilot(shape: Any, task: tasks.Task, settings: Any, seed: int, device: str) -
             loss, reason = None, f"the held-out loss is {loss} after {fit.steps_done} steps"
     except Diverged as error:
         reason = str(error)
+    except (UserError, OSError):
+        raise
+    except Exception as error:  # too high a rate may lead to a matrix that has no inverse
+        traceback.print_exc()
+        reason = f"{type(error).__name__}: {error}"
     return {"lr": settings.lr, "loss": loss, "reason": reason, "seconds": round(fit.seconds, 3)}
 
 
