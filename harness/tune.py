@@ -4,8 +4,8 @@
 
 Every rate of the profile's grid trains one pilot, all from the same weights on the same data of a seed that no run has;
 the rate whose pilot costs least on held-out rows is chosen. Baseline and method get the same rates and the same steps.
-A pilot that diverges or raises is out. Where a paper's recipe gives a run its rate, there is no grid. A killed command has
-written nothing and starts anew.
+A pilot that diverges or raises is out. Where a paper's recipe gives a run its rate, there is no grid. A killed command
+has written nothing and starts anew.
 """
 
 from __future__ import annotations
