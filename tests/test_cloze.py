@@ -83,6 +83,12 @@ def questions(texts, count=40, context=8, continuation=4):
     return passages.cloze(texts, SPELLING, count, context, continuation)
 
 
+def test_no_piece_is_cut_from_an_article_shorter_than_it():
+    texts = [*made(1, length=10), *made(2)]
+    asked = passages.cloze(texts, SPELLING, 40, context=4, continuation=12)
+    assert {len(choice) for question in asked for choice in question.choices} == {12}
+
+
 def test_articles_are_split_at_their_ends():
     text_N = np.array([END, 3, 4, END, END, 5, END])
     assert [part.tolist() for part in passages.articles(text_N, END)] == [[3, 4], [5]]

@@ -54,6 +54,21 @@ def test_costs_are_those_of_the_recorded_models_counted_once_for_equal_ones(plan
     assert len(counted) == 1
 
 
+def test_a_mechanism_that_raises_has_no_costs_and_takes_no_other_with_it(plan, tmp_path, monkeypatch, capsys):
+    for run in plan.runs:
+        train(plan, tmp_path, run, "lm")
+    real, faults = cost.measure, [ArithmeticError("upside down")]
+
+    def measure(shape, length):
+        if faults:
+            raise faults.pop()
+        return real(shape, length)
+
+    monkeypatch.setattr(cost, "measure", measure)
+    assert list(costs.measure(plan, tmp_path)) == list(plan.runs)[1:]
+    assert "upside down" in capsys.readouterr().err
+
+
 def test_a_training_gets_what_is_known_of_its_model_and_nothing_else():
     trainings = [{"run": "a", "task": "lm"}, {"run": "a", "task": "recall"}, {"run": "b", "task": "lm"}]
     known = dataclasses.asdict(cost.Cost(8, 10, 3.0, 1.0, 2, 64))

@@ -249,6 +249,10 @@ def test_logits_that_are_no_numbers_are_no_score():
     assert np.isnan(
         ruler_micro.scores("niah_multiquery", ruler_micro.decode(Broken(), made, 2, "cpu"), made.references_BR)
     ).all()
+    found = {128: {task: np.array([1.0, 1.0]) for task in TASKS}, 512: {task: np.array([1.0, 0.9]) for task in TASKS}}
+    assert [row.value for row in ruler_micro.summary(found, 0.9)] == [1.0, pytest.approx(0.95), 512]
+    found[128]["vt"] = np.array([1.0, math.nan])
+    assert not any(row.metric == "effective_length" for row in ruler_micro.summary(found, 0.9))
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,13 @@ EMPTY = torch.tensor([[1.0, 0, 0], [0, 0, 0], [0, 0.5, 0.5]])
 HEADS = torch.stack([SINK, FADED, SIGNED, EMPTY])[None]
 
 
+def test_weights_that_are_no_numbers_have_no_measure():
+    broken = HEADS.clone()
+    broken[0, 1, 2, 1] = math.nan
+    for values_BH in sinks.statistics(broken, LATER).values():
+        assert np.isnan(values_BH[0]).tolist() == [False, True, False, False]
+
+
 def test_first_token_mass_by_hand():
     mass = sinks.first_token_mass(HEADS, LATER)[0].tolist()
     assert mass == pytest.approx([0.375, 0.0375, -0.375, 0.0])

@@ -82,6 +82,20 @@ def test_a_pilot_that_diverges_is_out(job: Job, monkeypatch):
     assert [each["reason"] for each in made["rates"]] == [None, "the loss is nan at step 3", None]
 
 
+def test_a_pilot_that_raises_takes_no_other_with_it(job: Job, monkeypatch):
+    real = fit.Fit.run
+
+    def raises(self, until, after):
+        if self.settings.lr == 3e-2:
+            raise ArithmeticError("no inverse")
+        real(self, until, after)
+
+    monkeypatch.setattr(fit.Fit, "run", raises)
+    made = tune.tune(job, "cpu")
+    assert made["status"] == "ok"
+    assert [each["reason"] for each in made["rates"]] == [None, "ArithmeticError: no inverse", None]
+
+
 def test_without_any_number_the_run_fails_with_the_reason(job: Job, monkeypatch):
     def diverges(self, **given):
         raise fit.Diverged("no")
