@@ -23,7 +23,6 @@ from scipy.special import stdtr
 
 from harness import history
 from harness.errors import UserError, leave
-from harness.files import read_json
 from harness.runs import canonical
 from harness.stats import ALPHA
 from harness.verdict import holm
@@ -157,14 +156,7 @@ def find(name: str, folder: Path = history.FOLDER) -> dict[str, Any]:
         if len(kept) < -NAMED[name]:
             raise UserError(f"{folder} keeps {len(kept)} builds, so there is no {name} one; run snakemake first")
         path = folder / kept[NAMED[name]]
-    try:
-        record = read_json(path)
-        whole = {"values", "verdicts", "runs", "settings"} <= set(record)
-    except (OSError, ValueError, TypeError):
-        whole, record = False, {}
-    if not whole:
-        raise UserError(f"{path} is no record of a build; give a file of {folder}, latest or previous")
-    return record
+    return history.read(path)
 
 
 def lines(changes: Changes) -> Iterator[str]:

@@ -25,6 +25,8 @@ from harness.runs import canonical
 FOLDER = Path("results/history")
 NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9-]+\.json")
 PASSING = ("time", "commit")  # what may differ between two builds that found out the same
+INPUTS = ("profile", "seeds", "suites", "settings", "specs", "mechanisms", "code", "versions", "hardware")
+PARTS = {*PASSING, *INPUTS, "runs", "values", "verdicts"}
 CODE = {  # digests by which a changed number is traced to the code that made it
     "training": ("harness.train",),
     "evaluation": ("harness.evaluate",),
@@ -69,7 +71,7 @@ def keep(record: Mapping[str, Any], folder: Path = FOLDER) -> Path | None:
     """Write a record and the index; None where the latest record says the same, which is then left alone."""
     kept = names(folder)
     made = None
-    if not kept or _lasting(read_json(folder / kept[-1])) != _lasting(record):
+    if not kept or _lasting(read(folder / kept[-1])) != _lasting(record):
         stamp = re.sub(r"[-: ]", "", str(record["time"]))
         commit = re.sub(r"[^a-z0-9-]", "", str(record["commit"]))
         made = folder / f"{stamp[:8]}T{stamp[8:]}Z-{commit[:12]}{'-dirty' * commit.endswith('-dirty')}.json"
@@ -85,7 +87,19 @@ def names(folder: Path = FOLDER) -> list[str]:
 
 def latest(count: int, folder: Path = FOLDER) -> list[dict[str, Any]]:
     """The last records, oldest first."""
-    return [read_json(folder / name) for name in names(folder)[-count:]]
+    return [read(folder / name) for name in names(folder)[-count:]]
+
+
+def read(path: Path) -> dict[str, Any]:
+    """One record. Raises UserError where the file holds none."""
+    try:
+        record = read_json(path)
+        whole = isinstance(record, dict) and record.keys() >= PARTS
+    except (OSError, ValueError):
+        record, whole = {}, False
+    if not whole:
+        raise UserError(f"{path} is no record of a build; give a file of {FOLDER}, or remove it from there")
+    return record
 
 
 def _settings(plan: Plan) -> dict[str, Any]:

@@ -169,6 +169,9 @@ def test_the_command_says_by_its_exit_code_whether_a_verdict_flipped(record, tmp
     assert usage.value.code == 2
     with pytest.raises(UserError, match="is no record of a build"):
         diff.find(str(history.FOLDER / "index.json"))
+    (history.FOLDER / history.names()[-1]).write_text(json.dumps({**record, "code": 0})[:-9])
+    with pytest.raises(UserError, match="is no record of a build"):
+        history.keep(record)
 
 
 def test_the_page_shows_what_changed_and_says_where_there_is_nothing_to_compare(tmp_path):
