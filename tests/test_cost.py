@@ -100,5 +100,5 @@ def test_state_bytes_of_softmax_are_keys_values_and_the_convolutions_past():
 
 def test_a_shape_says_everything():
     assert {field.name for field in dataclasses.fields(Shape)} == {
-        "impl", "args", "vocab", "width", "layers", "mlp", "conv",
+        "impl", "args", "vocab", "width", "layers", "mlp", "conv", "alone",
     }  # fmt: skip
