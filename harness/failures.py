@@ -32,9 +32,20 @@ class Failure(NamedTuple):
 def find(records: Iterable[str | Path]) -> Iterator[Failure]:
     """The failed and diverged ones of these records; those not made yet are none, nor are suites that a run blocks."""
     for record in map(Path, records):
-        content = read_json(record) if record.exists() else {"status": "missing"}
-        if content["status"] in ("failed", "diverged"):
-            yield Failure(record, content["status"], str(content["reason"]))
+        status, reason = _outcome(record)
+        if status in ("failed", "diverged"):
+            yield Failure(record, status, reason)
+
+
+def _outcome(record: Path) -> tuple[str, str]:
+    """(status, reason) of a record; a damaged one is a failed one."""
+    try:
+        content = read_json(record)
+        return str(content["status"]), str(content["reason"])
+    except FileNotFoundError:
+        return "missing", "not made yet"
+    except (ValueError, KeyError, TypeError) as error:
+        return "failed", f"the record is damaged ({type(error).__name__})"
 
 
 def remove(records: Iterable[str | Path]) -> list[Path]:
