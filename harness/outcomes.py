@@ -247,7 +247,7 @@ class _Measured:
 
     def _resolution(self, values: Mapping[str, Any], seeds: list[int], weights: NDArray[np.float64]) -> float:
         """The step between two values of the weighted sum that can be told apart."""
-        scale = 100.0 if self.metric.unit == "%" else 1.0
+        scale = 100.0 if self.metric.unit in ("%", "points of 100") else 1.0
         steps = []
         for place in range(len(weights)):
             cells = [values[name][seed][place] for name in self.names for seed in seeds]
