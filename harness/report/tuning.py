@@ -34,7 +34,7 @@ def table(evidence: Evidence, runs: Sequence[Run]) -> Table | None:
     rows = []
     for run, task, grid in found:
         for each in grid["rates"]:
-            lost = Item("diverged", why=str(each["reason"]))
+            lost = Item("out", why=str(each["reason"]))
             loss = lost if each["loss"] is None else Item(show(each["loss"], places), each["loss"])
             rate = Item(f"{each['lr']:g}", each["lr"])
             rows.append(Row((run_item(run, "../"), Item(task), rate, loss, choice(grid, each["lr"]))))
