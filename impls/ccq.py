@@ -77,6 +77,7 @@ class Mixer(OnePath):
         heads: int = 4
         eta_logit: float = -2.0  # sigmoid of this is eta at the start
         conv: int = 4  # Gated DeltaNet's taps of the convolution; 0 where the backbone has one
+        gate: bool = True  # swish output gate
         A: Sequence[float] = (0.0, 16.0)  # Gated DeltaNet's decays start as in `impls.gated_delta_net`
         dt: Sequence[float] = (1e-3, 1e-1)
 
@@ -86,7 +87,7 @@ class Mixer(OnePath):
 
     def __init__(self, d_model: int, cfg: Config):
         super().__init__()
-        self.trunk = Trunk(d_model, cfg.backbone, cfg.heads, cfg.conv, cfg.A, cfg.dt)
+        self.trunk = Trunk(d_model, cfg.backbone, cfg.heads, cfg.conv, cfg.gate, cfg.A, cfg.dt)
         self.eta_logit_H = nn.Parameter(torch.full((cfg.heads,), cfg.eta_logit))
 
     def run(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:

@@ -124,6 +124,7 @@ class Mixer(RecurrentMixer):
         evict: str = "betae"  # or "recency"
         gate_logit: float = -4.0  # g at the start
         conv: int = 4  # taps of the convolution; 0 where the backbone has one
+        gate: bool = True  # swish output gate
         A: Sequence[float] = (0.0, 16.0)  # decays start as in `impls.gated_delta_net`
         dt: Sequence[float] = (1e-3, 1e-1)
 
@@ -133,7 +134,7 @@ class Mixer(RecurrentMixer):
 
     def __init__(self, d_model: int, cfg: Config):
         super().__init__()
-        self.trunk = Trunk(d_model, "gdn", cfg.heads, cfg.conv, cfg.A, cfg.dt)
+        self.trunk = Trunk(d_model, "gdn", cfg.heads, cfg.conv, cfg.gate, cfg.A, cfg.dt)
         self.window, self.block, self.recency = cfg.window, cfg.block, cfg.evict == "recency"
         K = self.trunk.key // cfg.heads
         self.norm_q_K, self.norm_k_K = nn.Parameter(torch.ones(K)), nn.Parameter(torch.ones(K))

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, rms_norm, silu
+from torch.nn.functional import pad, rms_norm
 
 from impls import ops
 from impls.base import TokenMixer
@@ -83,12 +83,13 @@ class Mixer(TokenMixer):
         split: int = 2  # softmax heads for each
         chunk: int = 64  # C
         conv: int = 4  # taps of the convolution; 0 where the backbone has one
+        gate: bool = True  # swish output gate
         A: Sequence[float] = (0.0, 16.0)  # decays start as in `impls.gated_delta_net`
         dt: Sequence[float] = (1e-3, 1e-1)
 
     def __init__(self, d_model: int, cfg: Config):
         super().__init__()
-        self.trunk = Trunk(d_model, "gdn", cfg.heads, cfg.conv, cfg.A, cfg.dt)
+        self.trunk = Trunk(d_model, "gdn", cfg.heads, cfg.conv, cfg.gate, cfg.A, cfg.dt)
         self.heads, self.softmax_heads, self.chunk = cfg.heads, cfg.heads * cfg.split, cfg.chunk
         key, value = (ops.head_dim(z, self.softmax_heads) for z in (self.trunk.key, self.trunk.value))
         self.route = ops.linear(d_model, 2 * cfg.heads)
@@ -125,4 +126,4 @@ class Mixer(TokenMixer):
         w_BTHX = self.mix(ops.merge_heads(i.q)).unflatten(-1, (self.softmax_heads, 2)).softmax(dim=-1)
         w_BHT1, w_BHT2 = w_BTHX.transpose(1, 2).split(1, dim=-1)
         y_BTV = ops.merge_heads(w_BHT1 * linear_BHTV + w_BHT2 * ops.head_norm(y_BHTV, self.norm_V))
-        return self.trunk.out(silu(i.gate_BTV) * y_BTV)
+        return self.trunk.gated(y_BTV, i.gate_BTV)

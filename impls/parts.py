@@ -86,14 +86,16 @@ class Trunk(nn.Module):
     heads for all three. Raises ValueError for another name.
     """
 
-    def __init__(self, d_model: int, rule: str, heads: int, conv: int, A: Sequence[float], dt: Sequence[float]):
+    def __init__(
+        self, d_model: int, rule: str, heads: int, conv: int, gate: bool, A: Sequence[float], dt: Sequence[float]
+    ):
         super().__init__()
         if rule not in WIDTHS:
             raise ValueError(f"backbone={rule!r} is none of {', '.join(WIDTHS)}")
         self.rule, self.heads, self.past = rule, heads, max(conv - 1, 0) if rule == "gdn" else 0
         self.key, self.value = (ops.expanded(d_model, factor, heads) for factor in WIDTHS[rule])
         further = {"retnet": 0, "gla": RANK, "gdn": 2 * heads}[rule]
-        self.widths = [2 * self.key + self.value, self.value, further]
+        self.widths = [2 * self.key + self.value, self.value if gate else 0, further]
         self.inner = ops.linear(d_model, sum(self.widths))
         self.conv_DW = ops.conv_weight(self.widths[0], conv) if rule == "gdn" else None
         self.decay = ops.linear(RANK, self.key, bias=True) if rule == "gla" else None
@@ -124,7 +126,11 @@ class Trunk(nn.Module):
         """y_BTD; a gate that is one number a head must come after the norm, which would divide it out."""
         y_BHTV = ops.head_norm(y_BHTV, self.norm_V)
         y_BHTV = y_BHTV if head_gate_BHT1 is None else y_BHTV * head_gate_BHT1
-        return self.out(silu(gate_BTV) * ops.merge_heads(y_BHTV))
+        return self.gated(ops.merge_heads(y_BHTV), gate_BTV)
+
+    def gated(self, y_BTV: Tensor, gate_BTV: Tensor) -> Tensor:
+        """y_BTD; without its swish gate where that has no width."""
+        return self.out(silu(gate_BTV) * y_BTV if gate_BTV.shape[-1] else y_BTV)
 
     def zeros(self, batch: int) -> tuple[Tensor, Tensor]:
         """(S_BHKV, past_BWD) before the first token."""

@@ -85,12 +85,13 @@ class Mixer(OnePath):
         heads: int = 4
         gate_k: bool = True  # heads compete at the write as well, not at the read alone
         conv: int = 4  # Gated DeltaNet's taps of the convolution; 0 where the backbone has one
+        gate: bool = True  # swish output gate
         A: Sequence[float] = (0.0, 16.0)  # Gated DeltaNet's decays start as in `impls.gated_delta_net`
         dt: Sequence[float] = (1e-3, 1e-1)
 
     def __init__(self, d_model: int, cfg: Config):
         super().__init__()
-        self.trunk = Trunk(d_model, cfg.backbone, cfg.heads, cfg.conv, cfg.A, cfg.dt)
+        self.trunk = Trunk(d_model, cfg.backbone, cfg.heads, cfg.conv, cfg.gate, cfg.A, cfg.dt)
         self.gates = nn.Linear(d_model, (2 if cfg.gate_k else 1) * cfg.heads, bias=False)
         nn.init.zeros_(self.gates.weight)
         self.heads = cfg.heads

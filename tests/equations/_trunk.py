@@ -11,7 +11,9 @@ def inputs(trunk, x_TD, normalize=True):
     """q, k, v, beta_1HT or None, the decay_1HTK (not its logarithm) and the gate_TV."""
     H, key, value = trunk.heads, trunk.key, trunk.value
     z_TX = trunk.inner(x_TD)
-    qkv, gate, further = z_TX.split([2 * key + value, value, z_TX.shape[1] - 2 * key - 2 * value], dim=-1)
+    gate_width = trunk.widths[1]
+    rest = z_TX.shape[1] - 2 * key - value - gate_width
+    qkv, gate, further = z_TX.split([2 * key + value, gate_width, rest], dim=-1)
     if trunk.rule == "gdn":
         q, k, v = (heads(z, H) for z in silu(convolved(qkv, trunk.conv_DW)).split([key, key, value], dim=-1))
         rate = torch.exp(trunk.A_log_H) * torch.log(1 + torch.exp(further[:, H:] + trunk.dt_bias_H))
@@ -41,4 +43,4 @@ def rule(q, k, v, beta, decay):
 def finished(trunk, y_1HTV, gate_TV, head_gate_1HT=None):
     y_1HTV = rms_normed(y_1HTV, trunk.norm_V)
     y_1HTV = y_1HTV if head_gate_1HT is None else y_1HTV * head_gate_1HT[..., None]
-    return trunk.out(silu(gate_TV) * joined(y_1HTV))
+    return trunk.out(silu(gate_TV) * joined(y_1HTV) if gate_TV.shape[1] else joined(y_1HTV))

@@ -56,4 +56,4 @@ def forward(mixer, x_TD):
     soft = attend(q, k, heads(joined(v), many), types, C, "softmax", q.shape[-1] ** -0.5)
     w_1HT = heads(1 / (1 + torch.exp(w_TX[:, 1::2] - w_TX[:, ::2])), many)
     y = w_1HT * linear + (1 - w_1HT) * rms_normed(soft, mixer.norm_V)
-    return mixer.trunk.out(silu(gate) * joined(y))
+    return mixer.trunk.out(silu(gate) * joined(y) if gate.shape[1] else joined(y))
