@@ -134,6 +134,10 @@ class Evidence:
         gap = suite.get("gaps", {}).get(suites.name((cell.task, cell.length, cell.metric)))
         return gap or ("the suite gave no finite number" if suite["status"] == DONE else trouble(suite))
 
+    def skipped(self, run: Run, task: str) -> bool:
+        """Whether the run was left untrained on a task because no claim measures it there."""
+        return any(run.records.get((task, seed), {}).get("status") == "skipped" for seed in self.seeds)
+
     def missing(self, run: Run, cell: Cell) -> dict[int, str]:
         """Reason by seed for every seed without this measurement."""
         have = run.values.get(cell, {})

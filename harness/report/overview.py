@@ -46,6 +46,9 @@ def pages(evidence: Evidence) -> Iterator[Page]:
         "charts": pictures(evidence, runs),
         "legend": legend(evidence, runs),
         "missing": missing(evidence),
+        "skipped": sum(
+            evidence.skipped(run, task) for run in evidence.runs.values() for task in set(evidence.tasks.values())
+        ),
         "open": unanswered(evidence),
         "few": FEW,
         "views": list(budget.VIEWS),
@@ -151,7 +154,7 @@ def missing(evidence: Evidence) -> Table:
     """One row a run, suite and reason: which seeds lack a measurement, how many cells, and why."""
     found: dict[tuple[str, str, str], dict[int, int]] = {}
     for run in evidence.runs.values():
-        for cell in evidence.cells:
+        for cell in (cell for cell in evidence.cells if not evidence.skipped(run, evidence.tasks[cell.suite])):
             for seed, why in evidence.missing(run, cell).items():
                 seeds = found.setdefault((run.id, cell.suite, why), {})
                 seeds[seed] = seeds.get(seed, 0) + 1
