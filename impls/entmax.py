@@ -53,6 +53,7 @@ class Newton(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, s: Tensor, alpha: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         p, x, done = 1 / (alpha - 1), s * (alpha - 1), False
+        A = slope = total = x  # of the loop's last pass
         tau, close = torch.full_like(s[..., :1], -1.0), torch.finfo(s.dtype).eps ** 0.6  # its square is rounding
         for _ in range(STEPS):
             z = (x - tau).relu_()

@@ -73,7 +73,8 @@ def regress(
         trace = beta.detach().sum(dim=(2, 3, 4)) * k.detach().square().sum(dim=-1).amax() + traces(H_BHKK.detach())
         x = solve(gram, q, 1 + trace.amax() / lamb.detach().amin())
         y = (x @ k.mT * weight) @ v + (x * inside.from_start) @ G_start
-        return y.flatten(2, 3)[:, :, :T], *state.split([K, v.shape[-1]], dim=-1)
+        H_BHKK, G_BHKV = state.split([K, v.shape[-1]], dim=-1)
+        return y.flatten(2, 3)[:, :, :T], H_BHKK, G_BHKV
 
 
 def traces(H_BHKK: Tensor) -> Tensor:
@@ -128,4 +129,4 @@ class Mixer(OnePath):
     def init_state(self, batch: int) -> State:
         zeros, K = ops.wide(self.out.weight).new_zeros, self.head_dim
         past_BWD = zeros(batch, self.past, 3 * self.out.in_features)
-        return State(*zeros(2, batch, self.heads, K, K), past_BWD)
+        return State(zeros(batch, self.heads, K, K), zeros(batch, self.heads, K, K), past_BWD)

@@ -27,7 +27,9 @@ def test_parameters_are_those_of_the_model():
 def test_counting_leaves_the_random_generator_alone():
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    cost.match(SOFTMAX, 2), cost.flops_per_token(SOFTMAX, 8), cost.state_bytes(SOFTMAX, 8)
+    cost.match(SOFTMAX, 2)
+    cost.flops_per_token(SOFTMAX, 8)
+    cost.state_bytes(SOFTMAX, 8)
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -7,6 +7,7 @@ import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -180,7 +181,7 @@ def test_writing_stops_before_the_first_stop_string_at_the_end_or_at_the_budget(
     ],
 )
 def test_a_generation_that_would_mean_something_else_is_refused_before_any(arguments, fault):
-    asked = harness("text")
+    asked: Any = harness("text")
     with pytest.raises(ValueError, match=fault):
         asked.generate_until([request("?", {"max_gen_toks": 5}), request("?", {"max_gen_toks": 5} | arguments)])
     assert asked.answerer.prompts == []
@@ -188,7 +189,7 @@ def test_a_generation_that_would_mean_something_else_is_refused_before_any(argum
 
 def test_long_prompts_lose_their_middle_in_longbench_and_else_their_beginning():
     for middle, wanted in ((True, "\0abchij"), (False, "efghij")):
-        asked = harness("x", window=9 if middle else 8, middle=middle)
+        asked: Any = harness("x", window=9 if middle else 8, middle=middle)
         asked.generate_until([request("abcdefghij", {"max_gen_toks": 2})])
         (prompt,) = asked.answerer.prompts
         assert "".join(map(chr, prompt)).endswith(wanted[-3:])

@@ -15,7 +15,7 @@ A task that writes as much as the window holds, or whose data or scoring are not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,7 @@ def score(name: str, written: str, answers: list[str], classes: list[str] | None
     return max((float(rule(written, answer, all_classes=classes)) for answer in answers), default=0.0)
 
 
-def mean_of_tasks(means: dict[str, tuple[float, int, float | None]], listed: list[str]) -> Row | Gap:
+def mean_of_tasks(means: Mapping[str, tuple[float, int, float | None]], listed: list[str]) -> Row | Gap:
     """The score over all tasks listed, each with the same weight; a gap where one was not measured."""
     missing = [name for name in listed if name not in means]
     if missing:
