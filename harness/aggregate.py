@@ -28,6 +28,7 @@ from harness.files import read_json, write_atomic
 from harness.metrics import load_suite
 from harness.plan import Plan, add_options
 from harness.records import Evaluation
+from harness.runs import unasked
 
 COLUMNS = {
     "run": str,
@@ -45,6 +46,7 @@ COLUMNS = {
 }
 CURVE_POINTS = 200  # of each learning curve in runs.json
 Table = list[dict[str, Any]]
+SKIPPED = {"status": "skipped"}
 
 
 def collect(plan: Plan, runs: Path = records.RUNS) -> tuple[Table, Table]:
@@ -56,7 +58,10 @@ def collect(plan: Plan, runs: Path = records.RUNS) -> tuple[Table, Table]:
                 folder = records.folder(run.id, task, seed, runs)
                 identity = {"run": run.id, "impl": run.impl, "task": task, "seed": seed}
                 training = {"args": run.args, "recipe": run.recipe, "profile": plan.profile.name, **identity}
-                training |= read_training(folder / "run.json", identity)
+                known = plan.asks(run.id, task)
+                training |= (
+                    read_training(folder / "run.json", identity) if known else SKIPPED | {"reason": unasked(task)}
+                )
                 training["curve"] = curve(folder / "curve.jsonl")
                 training["suites"] = {}
                 for suite in (name for name, trained in plan.tasks.items() if trained == task):

@@ -33,6 +33,7 @@ from harness.files import write_json
 from harness.fit import be_deterministic
 from harness.metrics import load_suite
 from harness.records import Evaluation
+from harness.runs import unasked
 from harness.suites import Gap, Row, Sample
 
 
@@ -159,6 +160,7 @@ def main() -> int:
     )
     parser.add_argument("run", help="its name, a folder of results/runs")
     parser.add_argument("--suite", required=True, nargs="+", help="modules of harness/suites")
+    parser.add_argument("--untrained", nargs="+", default=[], metavar="TASK", help="that no claim measures the run on")
     parser.add_argument("--seed", required=True, type=int, help="of the training")
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
     parser.add_argument("--hub", help="a folder that stands for the Hugging Face Hub")
@@ -169,10 +171,31 @@ def main() -> int:
     profile = load_profile(given.profile)
     if given.hub:
         profile = profile.model_copy(update={"hub": given.hub})
+    asked = [suite for suite in given.suite if load_suite(suite).TASK not in given.untrained]
+    for suite in given.suite:
+        if suite not in asked:
+            write(blocked(given.run, suite, given.seed))
     with device.claim(given.device, given.threads) as on:
         be_deterministic(on)
-        measured = [write(evaluate(given.run, suite, given.seed, profile, on)) for suite in given.suite]
+        measured = [write(evaluate(given.run, suite, given.seed, profile, on)) for suite in asked]
     return int(given.strict and any(record.status != "ok" for record in measured))
+
+
+def blocked(run: str, suite: str, seed: int) -> Evaluation:
+    """The record of a suite whose task no claim measures the run on."""
+    task = load_suite(suite).TASK
+    return Evaluation(
+        run=run,
+        impl=run.rpartition("-")[0],
+        task=task,
+        seed=seed,
+        suite=suite,
+        status="blocked",
+        reason=unasked(task),
+        commit=provenance.commit(),
+        seconds=0.0,
+        rows=[],
+    )
 
 
 def write(record: Evaluation) -> Evaluation:

@@ -70,7 +70,17 @@ class Plan:
 
     def folder(self, task: str) -> list[str]:
         """One folder for each model that is trained on this task."""
-        return [f"results/runs/{run}/{task}/seed{seed}" for run in self.runs for seed in self.seeds(run)]
+        runs = [run for run in self.runs if self.asks(run, task)]
+        return [f"results/runs/{run}/{task}/seed{seed}" for run in runs for seed in self.seeds(run)]
+
+    def trained_on(self, run: str) -> list[str]:
+        """The tasks that a run is trained on."""
+        return [task for task in self.trainings if self.asks(run, task)]
+
+    def untrained(self, run: str) -> str:
+        """The option that names the others."""
+        others = [task for task in self.trainings if not self.asks(run, task)]
+        return f"--untrained {' '.join(others)}" if others else ""
 
     def seeds(self, run: str) -> tuple[int, ...]:
         """The seeds that a run is trained with; a model of the Hub, where nothing is drawn, has one record."""
@@ -89,7 +99,7 @@ class Plan:
         return [] if self.runs[run].hf else [f"results/runs/{run}/{task}/seed{seed}/model.safetensors"]
 
     def asks(self, run: str, task: str) -> bool:
-        """Whether a run is trained on a task; where not, its records say so."""
+        """Whether a run is trained on a task; where not, its cells say so."""
         return asked(self.runs[run], task)
 
     def hub(self) -> str:

@@ -98,7 +98,7 @@ def unpacked(text: str) -> NDArray[np.float64]:
 def read_training(path: Path, **identity: object) -> dict[str, Any]:
     """`run.json`. Raises ValueError with one sentence when it is missing, damaged or of another run, task or seed."""
     found = _read(path)
-    if not isinstance(found, dict) or found.get("status") not in ("ok", "failed", "diverged", "skipped"):
+    if not isinstance(found, dict) or found.get("status") not in ("ok", "failed", "diverged"):
         raise ValueError(f"{path} is damaged (no record of a training); {MEND}")
     _check_identity(path, found, identity)
     return found

@@ -39,7 +39,12 @@ class RunSettings:
 
 def asked(run: RunSettings, task: str) -> bool:
     """Whether a run is trained on a task: all are, but where the profile trains only those that a claim measures."""
-    return task in run.claimed or not run.tasks[task].claimed
+    return task in run.claimed or not getattr(run.tasks.get(task), "claimed", False)
+
+
+def unasked(task: str) -> str:
+    """Why a run that is not trained on a task is not."""
+    return f"no claim measures this run on the task {task}"
 
 
 def tuned(run: RunSettings, task: str) -> bool:

@@ -25,7 +25,7 @@ from harness.errors import UserError, leave
 from harness.files import write_atomic, write_json
 from harness.job import Job, find, with_grid
 from harness.progress import Progress
-from harness.runs import asked, canonical
+from harness.runs import canonical
 
 
 def train(job: Job, device: str, say: Callable[[str], None]) -> dict[str, Any]:
@@ -165,32 +165,6 @@ def _write(job: Job, fit: Any, record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-def skip(job: Job) -> dict[str, Any]:
-    """The same files for a run that no claim measures on this task, in a moment: nothing is trained."""
-    from safetensors.numpy import save
-
-    record = {
-        "run": job.run.id,
-        "impl": job.run.impl,
-        "args": job.run.args_at(job.task),
-        "recipe": job.run.recipe,
-        "task": job.task,
-        "seed": job.seed,
-        "profile": job.profile,
-        "settings": job.settings.model_dump(),
-        "step": 0,
-        "steps": job.settings.steps,
-        "seconds": 0.0,
-        "commit": provenance.commit(),
-        "status": "skipped",
-        "reason": f"no claim measures this run on the task {job.task}",
-    }
-    write_atomic(job.folder / "model.safetensors", save({}))
-    write_atomic(job.folder / "curve.jsonl", "")
-    write_json(job.folder / "run.json", record)
-    return record
-
-
 def _last_line(error: Exception) -> str:
     return traceback.format_exception_only(error)[-1].strip().splitlines()[-1]
 
@@ -210,16 +184,13 @@ def main() -> int:
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    if asked(job.run, job.task):
-        from harness.device import claim
+    from harness.device import claim
 
-        with claim(given.device) as device:
-            record = train(job, device, say)
-    else:
-        record = skip(job)
+    with claim(given.device) as device:
+        record = train(job, device, say)
     took = f"{record['step']} of {record['steps']} steps, {record['seconds']:.1f} s"
     say(f"{job.run.id} {job.task} seed {job.seed}: {record['status']}, {took}{reason(record)}")
-    return 1 if given.strict and record["status"] not in ("ok", "skipped") else 0
+    return 1 if given.strict and record["status"] != "ok" else 0
 
 
 def reason(record: dict[str, Any]) -> str:

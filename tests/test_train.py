@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from safetensors.numpy import load_file
 
 REPO = Path(__file__).parents[1]
 STEPS = 200
@@ -257,16 +256,3 @@ def test_an_unknown_run_is_refused_with_the_nearest(checkout: Path):
     assert code == 1
     assert "Traceback" not in said
     assert f"did you mean '{training.run}'?" in said
-
-
-def test_a_run_that_no_claim_measures_is_a_record_and_no_training(checkout: Path) -> None:
-    narrow = PROFILE.replace("    length: 32", "    claimed: true\n    length: 32")
-    (checkout / "config" / "profiles" / "narrow.yaml").write_text(narrow)
-    training = Training(checkout, "softmax", "--profile", "narrow", seed=9)
-    code, said = training.finish()
-    assert code == 0, said
-    record = json.loads((training.folder / "run.json").read_text())
-    assert (record["status"], record["step"]) == ("skipped", 0)
-    assert record["reason"] == "no claim measures this run on the task recall"
-    assert load_file(training.folder / "model.safetensors") == {}
-    assert (training.folder / "curve.jsonl").read_bytes() == b""

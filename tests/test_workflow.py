@@ -218,6 +218,30 @@ def test_another_profile_with_equal_training_only_reports(built: Project):
         (built.folder / "config/profiles/twin.yaml").unlink()
 
 
+def test_what_no_claim_measures_is_not_trained_and_its_cells_say_so(built: Project):
+    """The claim of the second paper measures both runs on lm; none measures any on recall."""
+    narrow = json.loads(json.dumps(TINY))
+    narrow["tasks"]["recall"]["claimed"] = True
+    built.write("config/profiles/narrow.yaml", narrow)
+    try:
+        assert built.would_run("--config", "profile=narrow", "seeds=[0,7]") == {
+            "train": 2,  # of the new seed, on lm alone
+            "evaluate": 4,  # the old seed's records change
+        } | REPORT | {"costs": 1}
+        done = built.snakemake("--config", "profile=narrow", "seeds=[0,7]")
+        assert done.returncode == 0, done.stdout
+        records = json.loads((built.folder / "results/runs.json").read_text())
+        told = {(r["task"], r["status"], r["reason"], r["suites"][s]["status"]) for r in records for s in r["suites"]}
+        why = "no claim measures this run on the task recall"
+        assert told == {("lm", "ok", None, "ok"), ("recall", "skipped", why, "blocked")}
+        assert why in (built.folder / "results/site/suites/recall.html").read_text()
+        assert "leaves out: 2." in (built.folder / "results/site/index.html").read_text()
+    finally:
+        (built.folder / "config/profiles/narrow.yaml").unlink()
+        done = built.snakemake()
+        assert done.returncode == 0, done.stdout
+
+
 def test_another_seed_trains_that_seed(built: Project):
     assert built.would_run("--config", "seeds=[0,1]") == EVERYTHING
 

@@ -6,13 +6,15 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness import yamlio
 from harness.errors import UserError
 
-BASE = (Path(__file__).parents[1] / "papers" / "softpick.yaml").read_bytes()
+ROOT = Path(__file__).parents[1]
+BASE = (ROOT / "papers" / "softpick.yaml").read_bytes()
 
 
 def value(text: str) -> object:
@@ -186,3 +188,11 @@ def test_random_yaml_never_traces_back(text: str) -> None:
 @given(st.integers(0, len(BASE) - 1), st.integers(0, 40), st.binary(max_size=8))
 def test_a_damaged_paper_never_traces_back(start: int, cut: int, put: bytes) -> None:
     harmless(BASE[:start] + put + BASE[start + cut :])
+
+
+@pytest.mark.skipif(not hasattr(yaml, "CSafeLoader"), reason="this PyYAML was built without libyaml")
+@pytest.mark.parametrize("path", sorted([*ROOT.glob("papers/*.yaml"), *ROOT.glob("config/**/*.yaml")]), ids=str)
+def test_both_parsers_read_the_same(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    slow, fast = (yamlio._Reader("x", text, loader).document() for loader in (yaml.SafeLoader, yaml.CSafeLoader))
+    assert (fast.value, fast.lines, fast.texts) == (slow.value, slow.lines, slow.texts)

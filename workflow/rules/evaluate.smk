@@ -3,8 +3,10 @@ rule evaluate:
     input:
         code=lambda wc: dependencies.job("harness.evaluate", PLAN.impl(wc.run), *PLAN.modules()),
         data=[data for task in PLAN.trainings for data in PLAN.data(task)] + PLAN.files(),
-        weights=lambda wc: [weights for task in PLAN.trainings for weights in PLAN.weights(wc.run, task, wc.seed)],
-        records=[f"results/runs/{{run}}/{task}/seed{{seed}}/run.json" for task in PLAN.trainings],
+        weights=lambda wc: [
+            weights for task in PLAN.trained_on(wc.run) for weights in PLAN.weights(wc.run, task, wc.seed)
+        ],
+        records=lambda wc: [f"results/runs/{wc.run}/{task}/seed{wc.seed}/run.json" for task in PLAN.trained_on(wc.run)],
     output:
         [f"results/runs/{{run}}/{task}/seed{{seed}}/{suite}.json" for suite, task in PLAN.tasks.items()],
     log:
@@ -21,12 +23,14 @@ rule evaluate:
         device=PLAN.config.device,
         suites=PLAN.config.suites,
         hub=PLAN.hub(),
+        untrained=lambda wc: PLAN.untrained(wc.run),
         settings=[PLAN.profile.suite(suite).model_dump(mode="json") for suite in PLAN.config.suites],
     message:
         "evaluate {wildcards.run}, seed {wildcards.seed} ({log})"
     shell:
         "python -m harness.evaluate {wildcards.run} --suite {params.suites} --seed {wildcards.seed}"
-        " --profile {resources.profile} --device {params.device} {params.hub} > {log} 2>&1"
+        " --profile {resources.profile} --device {params.device} {params.hub} {params.untrained}"
+        " > {log} 2>&1"
 
 
 rule noise:

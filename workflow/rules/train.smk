@@ -50,7 +50,6 @@ rule train:
         runtime=240,
     params:
         device=PLAN.config.device,
-        asked=lambda wc: PLAN.asks(wc.run, wc.task),  # where not, the record says so
     message:
         "train {wildcards.run} on {wildcards.task}, seed {wildcards.seed} ({log})"
     shell:
