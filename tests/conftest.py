@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from harness.proofs.properties import unwritten_memory_is_nan
+
 SHARED = Path(__file__).parents[1].parent / "shared"  # reference vectors and failure reports, where a checkout has them
 
 
@@ -20,9 +22,8 @@ def one_thread() -> None:
 @pytest.fixture
 def exact() -> Iterator[None]:
     """Deterministic kernels, and NaN wherever memory is read before it is written."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
+    with unwritten_memory_is_nan():
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

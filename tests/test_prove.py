@@ -15,6 +15,7 @@ import torch
 import impls
 from harness import prove as command
 from harness.errors import UserError
+from harness.fit import be_deterministic
 from harness.proofs import record, vectors
 from harness.proofs.cases import Case
 from harness.proofs.identities import tests as identity_tests
@@ -244,3 +245,10 @@ def test_a_mechanism_changed_in_a_copy_of_the_project_fails_and_a_new_one_misses
         assert {name for name, found in status.items() if found == bad} >= written
         assert answer["status"] == whole
     assert run("brand_new").returncode == 0
+
+
+def test_unwritten_memory_is_seen_whatever_a_training_in_this_process_switched(plant):
+    be_deterministic("cpu")  # as a training does: it leaves new memory as it is
+    plant(bugs.UninitialisedState)
+    assert prove(PLANTED, ASK["recurrence"]).status == "failed"
+    assert not getattr(torch.utils.deterministic, "fill_uninitialized_memory")  # noqa: B009  unknown to type stubs

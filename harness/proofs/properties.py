@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -70,15 +71,24 @@ PROPERTIES: tuple[Property, ...] = (
 )
 
 
+@contextmanager
+def unwritten_memory_is_nan() -> Iterator[None]:
+    """Deterministic kernels, and NaN wherever memory is read before it is written; training has turned that off."""
+    filling = torch.utils.deterministic.fill_uninitialized_memory  # pyright: ignore[reportAttributeAccessIssue]
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = filling  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def prove(case: Case, property: Property, exempt: Mapping[tuple[str, str], str] = EXEMPT) -> Result:
     """Ask once; whatever the mechanism raises is an answer."""
     start = time.process_time()
-    with torch.random.fork_rng(devices=[]):
-        torch.use_deterministic_algorithms(True)  # and NaN wherever memory is read before it is written
-        try:
-            status, number, tolerance, text = _answer(case, property)
-        finally:
-            torch.use_deterministic_algorithms(False)
+    with torch.random.fork_rng(devices=[]), unwritten_memory_is_nan():
+        status, number, tolerance, text = _answer(case, property)
     reason = exempt.get((case.impl, property.name))
     if reason is not None and status == "ok":
         status, text = "failed", f"exempt ({reason}), but it holds: take the exemption out of harness/proofs/exempt.py"
