@@ -37,14 +37,14 @@ class Missing(Exception):
 class Gauge:
     """Keeps the largest distance of a check, and ends it at one beyond the tolerance."""
 
-    def __init__(self, tolerance: float = EXACT):
-        self.tolerance, self.largest = tolerance, 0.0
+    def __init__(self, tolerance: float = EXACT, scale: float = 1.0):
+        self.tolerance, self.scale, self.largest = tolerance, scale, 0.0
 
     def close(self, a: Tensor, b: Tensor, where: str) -> None:
         """a is within the tolerance of b, entry by entry."""
         if a.shape != b.shape:
             raise Violation(f"{where}: shape {tuple(a.shape)}, not {tuple(b.shape)}")
-        self.small(distance(a, b), f"{where} is not close")
+        self.small(distance(a, b, self.scale), f"{where} is not close")
 
     def small(self, error: float, where: str) -> None:
         """An error, whatever it is of, that may not be beyond the tolerance."""
@@ -56,7 +56,7 @@ class Gauge:
         return Found(self.largest, self.tolerance, text)
 
 
-def distance(a: Tensor, b: Tensor) -> float:
-    """The largest |a - b| / (1 + |b|); nan where either is not finite."""
+def distance(a: Tensor, b: Tensor, scale: float = 1.0) -> float:
+    """The largest |a - b| / (scale + |b|): relative above the scale, in units of it below; nan where not finite."""
     with torch.no_grad():
-        return float(((a - b).abs() / (1 + b.abs())).max()) if a.numel() else 0.0
+        return float(((a - b).abs() / (scale + b.abs())).max()) if a.numel() else 0.0

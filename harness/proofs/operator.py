@@ -23,6 +23,7 @@ from impls import ops
 from impls.base import TokenMixer
 
 SLOPE = 1e-6  # of a central difference
+SMALL = 1e-2  # outputs below it are held to a hundredth of what those near 1 are
 CHUNKS = (1, 8, 128)  # of forms: step by step, in chunks, all pairs at once
 ROW = 70  # tokens
 
@@ -36,7 +37,7 @@ def equations(impl: str) -> ModuleType:
 
 def equation(case: Case) -> Found:
     """The layer is its equations, number by number; so is `attend`, in values and along one direction in slope."""
-    written, gauge = equations(case.impl), Gauge()
+    written, gauge = equations(case.impl), Gauge(scale=SMALL)
     if hasattr(written, "forward"):
         layer_equals(nudged(case), written.forward, gauge)
     for attend in forms_of(case.impl) if hasattr(written, "cases") else ():
@@ -62,7 +63,7 @@ def operator_equals(
     y = attend(**moving)
     grads = torch.autograd.grad((y * vectors.weight_of(y)).sum(), [moving[n] for n in along], allow_unused=True)
     slope = sum((g * d).sum() for g, d in zip(grads, along.values(), strict=True) if g is not None)
-    Gauge(SLOPE).close(torch.as_tensor(slope), vectors.slope(written, inputs), f"the slope of attend ({name})")
+    Gauge(SLOPE, scale=0.1).close(torch.as_tensor(slope), vectors.slope(written, inputs), f"the slope of attend ({name})")
 
 
 def oracle(case: Case) -> Found:
@@ -70,7 +71,7 @@ def oracle(case: Case) -> Found:
     stored = vectors.read().get(case.impl)
     if stored is None:
         raise Missing(f"no stored vectors: write {vectors.EQUATIONS}/{case.impl}.py, then run {vectors.COMMAND}")
-    gauge = Gauge()
+    gauge = Gauge(scale=SMALL)
     for name, inputs in vectors.cases(case.impl).items():
         if {n: vectors.plain(z) for n, z in inputs.items()} != stored.get(name, {}).get("inputs"):
             raise Violation(f"the inputs of {name!r} are not those that are stored; run {vectors.COMMAND}")
