@@ -46,7 +46,6 @@ COLUMNS = {
 }
 CURVE_POINTS = 200  # of each learning curve in runs.json
 Table = list[dict[str, Any]]
-SKIPPED = {"status": "skipped"}
 
 
 def collect(plan: Plan, runs: Path = records.RUNS) -> tuple[Table, Table]:
@@ -58,11 +57,11 @@ def collect(plan: Plan, runs: Path = records.RUNS) -> tuple[Table, Table]:
                 folder = records.folder(run.id, task, seed, runs)
                 identity = {"run": run.id, "impl": run.impl, "task": task, "seed": seed}
                 training = {"args": run.args, "recipe": run.recipe, "profile": plan.profile.name, **identity}
-                known = plan.asks(run.id, task)
-                training |= (
-                    read_training(folder / "run.json", identity) if known else SKIPPED | {"reason": unasked(task)}
-                )
-                training["curve"] = curve(folder / "curve.jsonl")
+                if plan.asks(run.id, task):
+                    training |= read_training(folder / "run.json", identity)
+                    training["curve"] = curve(folder / "curve.jsonl")
+                else:  # whatever lies there is of another profile
+                    training |= {"status": "skipped", "reason": unasked(task), "curve": []}
                 training["suites"] = {}
                 for suite in (name for name, trained in plan.tasks.items() if trained == task):
                     found, state = read_suite(folder, suite, identity, load_suite(suite).cells(plan.profile))

@@ -2,132 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import resource
-import shutil
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable
 
 import pytest
 import yaml
 
 import impls
 from harness import dependencies
-
-ROOT = Path(__file__).parents[1]
-COPIED = ("Snakefile", "workflow", "profiles", "harness", "impls", "templates")
-
-MODEL = {"width": 16, "layers": 1, "heads": 2, "mlp": 16, "conv": 4}
-TRAINING = {"model": MODEL, "length": 64, "batch": 2, "steps": 4, "lr": 1e-3, "warmup": 1, "save_every": 1}
-TINY = {
-    "data": {"source": "wiki", "tokenizer": "bytes", "characters": 100_000},
-    "tasks": {
-        "lm": {**TRAINING, "valid_every": 4, "valid_tokens": 256},
-        "recall": {**TRAINING, "kinds": ["mqar-4", "needle-1"]},
-    },
-    "suites": {
-        "loss": {"tokens": 256, "multiples": [1, 2]},
-        "recall": {"examples": 2, "kinds": ["mqar-4", "needle-1"], "multiples": [1]},
-    },
-}
-SOFTMAX = {"impl": "softmax", "args": {"heads": 2}}
-CONFIG = {"profile": "tiny", "seeds": [0], "suites": ["loss", "recall"], "device": "cpu", "strict": False}
-
-
-def paper(arxiv: str, **runs: dict) -> dict:
-    """A paper with these runs; where there are two, the first is claimed to be better than the last."""
-    run, *_, baseline = [*runs, *runs]
-    claim = {
-        "id": "better",
-        "quote": "is better",
-        "where": "abstract",
-        "kind": "compare",
-        "run": run,
-        "baseline": baseline,
-        "metric": "loss/test/bits_per_byte",
-        "expect": "lower",
-        "margin": 0.05,
-        "margin_from": "ours",
-    }
-    untested = {"id": "more", "quote": "is more", "where": "abstract", "kind": "untested", "reason": "larger than here"}
-    return {
-        "title": f"Paper {arxiv}",
-        "arxiv": arxiv,
-        "year": 2024,
-        "authors": ["A. Author"],
-        "summary": "A mechanism.",
-        "scale_gap": "paper: large; here: tiny",
-        "runs": runs,
-        "claims": [claim, untested] if run != baseline else [untested],
-    }
-
-
-class Project:
-    """A copy of the project, and Snakemake in it."""
-
-    def __init__(self, folder: Path, config: dict = CONFIG, profile: dict = TINY):
-        self.folder = folder
-        for name in COPIED:
-            source = ROOT / name
-            if source.is_dir():
-                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copyfile(source, folder / name)
-        self.write("config/config.yaml", config)
-        self.write("config/profiles/tiny.yaml", profile)
-
-    def write(self, path: str, value: dict | str) -> None:
-        file = self.folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        plain = json.loads(json.dumps(value))  # a YAML writer would alias what occurs twice
-        file.write_text(plain if isinstance(value, str) else yaml.safe_dump(plain, sort_keys=False))
-
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
-
-    def snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.run(self.command(*arguments))
-
-    def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command, cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300
-        )
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.command(*arguments), cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-
-    def would_run(self, *arguments: str) -> dict[str, int]:
-        """Jobs of each rule that a dry run announces, but for `all`."""
-        done = self.snakemake("--dry-run", *arguments)
-        assert done.returncode == 0, done.stdout
-        if "Nothing to be done" in done.stdout:
-            return {}
-        counted = done.stdout.split("Job stats:")[1].split("total")[0]
-        return {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", counted, re.MULTILINE) if rule != "all"}
-
-    @contextmanager
-    def edited(self, path: str, change: Callable[[str], str]) -> Iterator[None]:
-        """A file with other content for a while; the change must change something."""
-        file = self.folder / path
-        before = file.read_text()
-        after = change(before)
-        assert after != before
-        file.write_text(after)
-        try:
-            yield
-        finally:
-            file.write_text(before)
+from tests.workflow_project import ROOT, SOFTMAX, TINY, Project, paper
 
 
 @pytest.fixture(scope="module")
@@ -409,105 +296,6 @@ def test_a_fault_is_one_message_without_a_traceback(built: Project):
     unknown = built.snakemake("--config", "profile=tyni")
     assert unknown.returncode == 1
     assert "tiny" in unknown.stdout
-
-
-class Model(NamedTuple):
-    """One model that trains for some seconds and saves often; `weights` are those it has when nobody interrupts."""
-
-    project: Project
-    target: str
-    weights: str
-
-    def start(self) -> tuple[subprocess.Popen[str], int]:
-        """Snakemake from scratch, once training has saved a state; the trainer's process id."""
-        shutil.rmtree(self.project.folder / "results")
-        running = self.project.start(self.target)
-        state = self.project.folder / "results/state"
-        until(lambda: list(state.rglob("state.pt")), "a saved state")
-        (lock,) = state.rglob("lock")
-        return running, int(lock.read_text())
-
-    def again(self) -> str:
-        """The output of the same command; it must do its work."""
-        done = self.project.snakemake(self.target)
-        assert done.returncode == 0, done.stdout
-        return done.stdout
-
-    def record(self) -> dict:
-        return json.loads((self.project.folder / self.target).with_name("run.json").read_text())
-
-    def digest(self) -> str:
-        return hashlib.sha256((self.project.folder / self.target).read_bytes()).hexdigest()
-
-    def log(self) -> str:
-        return "".join(file.read_text() for file in (self.project.folder / "results/log/train").glob("*"))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    profile = json.loads(json.dumps(TINY))
-    profile["tasks"]["recall"] |= {"steps": 300, "save_every": 20}
-    project = Project(tmp_path_factory.mktemp("model"), CONFIG | {"suites": ["recall"]}, profile)
-    project.write("papers/first.yaml", paper("2401.00001", softmax=SOFTMAX))
-    (run,) = re.findall(r"train (softmax-\S+) on", project.snakemake("--dry-run").stdout)
-    model = Model(project, f"results/runs/{run}/recall/seed0/model.safetensors", "")
-    model.again()
-    assert model.record()["status"] == "ok", model.record()["reason"]
-    return model._replace(weights=model.digest())
-
-
-def until(found: Callable[[], object], what: str) -> None:
-    """Wait for a condition, two minutes at most."""
-    end = time.monotonic() + 120
-    while not found():
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.02)
-
-
-def test_a_killed_trainer_goes_on_and_ends_in_the_same_weights(model: Model):
-    running, trainer = model.start()
-    os.kill(trainer, signal.SIGKILL)
-    output, _ = running.communicate(timeout=240)
-    assert running.returncode == 0, output
-    assert "resumed at step" in model.log()
-    assert model.digest() == model.weights
-
-
-def test_after_a_killed_snakemake_the_same_command_just_works(model: Model):
-    running, trainer = model.start()
-    running.kill()
-    running.wait()
-    os.kill(trainer, signal.SIGKILL)
-    model.again()
-    assert "resumed at step" in model.log()
-    assert model.digest() == model.weights
-    assert "Nothing to be done" in model.again()
-
-
-def test_a_trainer_that_outlives_its_snakemake_is_waited_for(model: Model):
-    running, trainer = model.start()
-    os.kill(trainer, signal.SIGSTOP)  # it must still be there when the next one comes
-    running.kill()
-    running.wait()
-    following = model.project.start(model.target)
-    until(lambda: f"waiting for process {trainer}" in model.log(), "the next trainer to wait")
-    os.kill(trainer, signal.SIGCONT)
-    output, _ = following.communicate(timeout=240)
-    assert following.returncode == 0, output
-    assert model.digest() == model.weights
-
-
-def test_two_snakemakes_do_not_share_a_folder(model: Model):
-    running, trainer = model.start()
-    os.kill(trainer, signal.SIGSTOP)
-    second = model.project.snakemake(model.target)
-    os.kill(trainer, signal.SIGCONT)
-    output, _ = running.communicate(timeout=240)
-    assert second.returncode == 1
-    assert f"process {running.pid}" in second.stdout
-    assert "Traceback" not in second.stdout
-    assert running.returncode == 0, output
-    assert model.digest() == model.weights
 
 
 def test_snakemake_finds_nothing_to_lint():

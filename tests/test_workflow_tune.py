@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_workflow import SOFTMAX, TINY, Project, paper
+from tests.workflow_project import SOFTMAX, TINY, Project, paper
 
 TUNE = {"rates": [1e-3, 1e-2], "steps": 2}
 RECALL = {**TINY["tasks"]["recall"], "tune": TUNE}

@@ -63,7 +63,9 @@ def operator_equals(
     y = attend(**moving)
     grads = torch.autograd.grad((y * vectors.weight_of(y)).sum(), [moving[n] for n in along], allow_unused=True)
     slope = sum((g * d).sum() for g, d in zip(grads, along.values(), strict=True) if g is not None)
-    Gauge(SLOPE, scale=0.1).close(torch.as_tensor(slope), vectors.slope(written, inputs), f"the slope of attend ({name})")
+    Gauge(SLOPE, scale=0.1).close(
+        torch.as_tensor(slope), vectors.slope(written, inputs), f"the slope of attend ({name})"
+    )
 
 
 def oracle(case: Case) -> Found:
