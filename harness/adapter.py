@@ -223,13 +223,12 @@ class Answerer:
             scored = [n for n, row in enumerate(rows) if position >= row.first]
             if scored:
                 target_R = self._tensor([rows[n].targets[position - rows[n].first] for n in scored])
-                scored_RV = logits_RV[self._tensor(scored)]
-                logp_R = scored_RV.gather(1, target_R[:, None])[:, 0] - scored_RV.logsumexp(-1)
-                for n, value, hit in zip(scored, logp_R, scored_RV.argmax(-1) == target_R, strict=True):
+                logp_R, hit_R = judge(logits_RV[self._tensor(scored)], target_R)
+                for n, value, hit in zip(scored, logp_R, hit_R, strict=True):
                     logp[rows[n].place].append(value)
                     hits[rows[n].place].append(hit)
         return {
-            place: Score(float(torch.stack(values).double().sum()), bool(torch.stack(hits[place]).all()))
+            place: Score(float(torch.stack(values).sum()), bool(torch.stack(hits[place]).all()))
             for place, values in logp.items()
         }
 

@@ -40,18 +40,18 @@ def judge(papers: Mapping[str, Paper], runs: Mapping[str, RunSettings], bench: B
     return records
 
 
-def read_noise(paths: Iterable[Path]) -> dict[str, list[float]]:
-    """By place, such as `loss/test/nats@128`, what each repetition changed; a file that is not there adds nothing.
+def read_noise(paths: Iterable[Path]) -> dict[str, list[float | None]]:
+    """By place, such as `loss/test/nats@128`, what each repetition changed; None where it did not measure that.
 
-    Raises UserError for anything but lists of finite numbers.
+    A file that is not there adds nothing. Raises UserError for anything but lists of finite numbers and nulls.
     """
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[float | None]] = {}
     for path in paths:
         if not path.is_file():
             continue
         try:
             cells = read_json(path)["cells"]
-            found |= {place: [number(change) for change in changes] for place, changes in cells.items()}
+            found |= {place: [each if each is None else number(each) for each in cells[place]] for place in cells}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} holds no differences ({error}); make it again with harness.noise") from None
     return found

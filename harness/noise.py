@@ -3,8 +3,8 @@
     python -m harness.noise softmax-1a2b3c4d --task lm --seed 0 --orders 1000001 --suites loss --profile laptop
 
 A run is trained again from the weights of the same seed, with its data drawn by another one, and measured as before.
-The judge lets no verdict rest on less than such a repetition changed. One that fails is a record with its reason, and
-sets no floor.
+The judge lets no verdict rest on less than such a repetition changed. Differences stand in the order of `orders`, with
+null for a repetition that did not measure the cell; one that fails is a record with its reason, and sets no floor.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def repeat(
     job: Job, orders: Sequence[int], names: Sequence[str], profile: Profile, on: str, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """The record of all repetitions; only their models are written. Raises UserError where the run was not measured."""
-    cells: dict[str, list[float]] = {}
+    cells: dict[str, list[float | None]] = {}
     reasons = []
-    for order in orders:
+    for place, order in enumerate(orders):
         again = dataclasses.replace(job, order=order)
         trained = train(again, on, say)
         if trained["status"] != "ok":
@@ -39,7 +39,7 @@ def repeat(
             changed, why = differences(again, suite, profile, on)
             reasons += [f"{suite} with order {order}: {why}"] if why else []
             for cell, change in changed.items():
-                cells.setdefault(f"{suite}/{cell}", []).append(change)
+                cells.setdefault(f"{suite}/{cell}", [None] * len(orders))[place] = change
     return {
         "run": job.run.id,
         "task": job.task,

@@ -51,7 +51,7 @@ class Bench:
     seeds: Sequence[int]
     suites: Sequence[str]
     found: Measurements
-    noise: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by place: what other orders of the data change
+    noise: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # by place: what other data orders change
 
     def outcome(self, test: claims.Test, ids: Mapping[str, str], args: Callable[[str], tuple[str, dict]]) -> Outcome:
         """The outcome of a test; `ids` gives run ids by the paper's names, `args` a run's mechanism and arguments."""
@@ -243,7 +243,8 @@ class _Measured:
     def _floor(self, places: list[Place], weights: NDArray[np.float64]) -> float:
         """The most that a repetition with other data order changed the weighted sum; 0 where none measured it."""
         repeats = zip(*(self.bench.noise.get(str(place), ()) for place in places), strict=False)
-        return max((abs(float(np.dot(changes, weights))) for changes in repeats), default=0.0)
+        whole = [changes for changes in repeats if None not in changes]  # a sum needs each of its places
+        return max((abs(float(np.dot(changes, weights))) for changes in whole), default=0.0)
 
     def _resolution(self, values: Mapping[str, Any], seeds: list[int], weights: NDArray[np.float64]) -> float:
         """The step between two values of the weighted sum that can be told apart."""

@@ -49,7 +49,7 @@ def spelled(tokenizer: Any, vocab: int) -> list[str]:
 def cloze(
     texts: Sequence[np.ndarray], spelling: Sequence[str], count: int, context: int, continuation: int
 ) -> list[Cloze]:
-    """Contexts from different articles as long as those last, each with what follows and three pieces of others.
+    """One context an article, `count` articles at most, each with what follows and three pieces of others.
 
     Every piece is cut in the same way: at a random token that opens a word, behind as many tokens as the context has.
     Wrong choices differ from the right one and among themselves. Raises UserError when fewer than four articles can be
@@ -64,8 +64,7 @@ def cloze(
             "lower suites.cloze.context or suites.cloze.continuation, or raise data.test"
         )
     rng = np.random.default_rng([CLOZE, context, continuation])
-    order = np.concatenate([rng.permutation(len(usable)) for _ in range(-(-count // len(usable)))])[:count]
-    return [_cloze(usable, int(at), context, continuation, rng) for at in order]
+    return [_cloze(usable, int(at), context, continuation, rng) for at in rng.permutation(len(usable))[:count]]
 
 
 def _cloze(

@@ -7,7 +7,7 @@ import itertools
 import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ class Plan:
     profile: Profile
     papers: Mapping[str, Paper]
     runs: Mapping[str, RunSettings]
+    others: Mapping[str, RunSettings] = field(default_factory=dict)  # of papers that are not asked for
 
     @classmethod
     def load(cls, overrides: Mapping[str, Any] | None = None) -> Plan:
@@ -48,7 +49,10 @@ class Plan:
         known = resolve(everything, profile)  # with the claims of all papers: what a run is trained on is no choice
         papers = {slug: paper for slug, paper in everything.items() if config.papers == "all" or slug in config.papers}
         wanted = {run for paper in papers.values() for run in run_ids(paper, profile).values()}
-        return cls(config, profile, papers, {run: settings for run, settings in known.items() if run in wanted})
+        chosen, others = (
+            {run: settings for run, settings in known.items() if (run in wanted) == inside} for inside in (True, False)
+        )
+        return cls(config, profile, papers, chosen, others)
 
     @classmethod
     def asked(cls, given: Namespace) -> Plan:
@@ -169,8 +173,9 @@ class Plan:
         return [f"results/proofs/{impl}.json" for impl in self.impls()]
 
     def settings_of(self, impl: str) -> str:
-        """The arguments of all runs of a mechanism: it is proved with each."""
-        return canonical(sorted((run.args for run in self.runs.values() if run.impl == impl), key=canonical))
+        """The arguments of all runs of a mechanism in all papers, asked for or not: it is proved with each."""
+        runs = (*self.runs.values(), *self.others.values())
+        return canonical(sorted((run.args for run in runs if run.impl == impl), key=canonical))
 
     def held_against(self, impl: str) -> list[str]:
         """What a mechanism is proved against, as far as the project has it: scalar loops, vectors, identities."""

@@ -26,7 +26,7 @@ def ids(*texts):
     return np.array([TOKEN[text] for text in texts])
 
 
-def made(seed, length=60, count=12):
+def made(seed, length=60, count=40):
     rng = np.random.default_rng(seed)
     return [rng.integers(1, V, length) for _ in range(count)]
 
@@ -95,7 +95,7 @@ def test_articles_are_split_at_their_ends():
 
 
 def test_every_choice_is_cut_alike_and_only_the_gold_one_follows():
-    texts = made(0)
+    texts = made(0, count=12)
     for question in questions(texts):
         assert [len(choice) for choice in question.choices] == [4] * 4
         assert len(question.context) == 8
@@ -112,9 +112,21 @@ def test_every_choice_is_cut_alike_and_only_the_gold_one_follows():
 def test_questions_depend_on_nothing_but_the_text():
     assert questions(made(0)) == questions(made(0))
     assert questions(made(0)) != questions(made(1))
-    assert np.std(np.bincount([q.gold for q in questions(made(0), 400)], minlength=4)) < 20
-    contexts = [q.context for q in questions(made(0), 12)]
-    assert len(set(contexts)) == 12
+    assert np.std(np.bincount([q.gold for q in questions(made(0, count=400), 400)], minlength=4)) < 20
+
+
+def test_no_two_questions_are_from_one_article():
+    texts = made(0, count=12)
+    asked = questions(texts, count=40)
+    assert len(asked) == 12  # as many as there are articles
+    homes = [n for question in asked for n, text in enumerate(texts) if question.context in windows(text, 8)]
+    assert sorted(homes) == list(range(12))
+    assert questions(texts, count=5) == asked[:5]
+    assert cloze.measure(Fake(uniform), asked).n == 12
+
+
+def windows(text, length):
+    return {tuple(text[at : at + length].tolist()) for at in range(len(text) - length + 1)}
 
 
 def test_a_model_that_knows_nothing_is_at_chance_wherever_the_gold_stands():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness import evaluate, noise, outcomes, train
+from harness import evaluate, judge, noise, outcomes, train
 from harness.config import Config, Profile, load_profile
 from harness.errors import UserError
 from harness.files import write_json
@@ -99,6 +99,31 @@ def test_the_floor_of_a_trend_is_a_slope(monkeypatch):
     assert made["verdict"] == "inconclusive"
     partial = {"s/far/loss@64": [9.0]}
     assert records(table(columns), trend, noise=partial, seeds=(0, 1))["c"]["noise"] == 0
+
+
+def test_a_trend_is_repeated_by_repetitions_that_measured_each_of_its_places(monkeypatch, tmp_path):
+    monkeypatch.setattr(outcomes, "load_suite", lambda name: SUITE)
+    columns = {f"run__far__loss__{length}": [level, level + 0.01] for length, level in ((64, 1), (128, 2), (512, 4))}
+    write_json(
+        tmp_path / "lm.json",
+        {
+            "cells": {
+                f"s/far/loss@{length}": changes for length, changes in ((64, [None, 0]), (128, [9, -2]), (512, [9, -6]))
+            }
+        },
+    )
+    found = judge.read_noise([tmp_path / "lm.json"])
+    made = records(table(columns), claim("trend", expect="rises"), noise=found, seeds=(0, 1))["c"]
+    assert made["noise"] == pytest.approx(2.0)  # of the second; the first lacks one of the three
+
+
+def test_a_repetition_keeps_its_place_where_another_lacks_a_cell(job: Job, monkeypatch):
+    first = "recall/mqar-4/accuracy@32"
+    found = iter([({"needle-1/accuracy@32": 0.5}, "not measured: mqar-4/accuracy@32"), ({first[7:]: 0.25}, None)])
+    monkeypatch.setattr(noise, "differences", lambda *given: next(found))
+    monkeypatch.setattr(noise, "train", lambda *given: {"status": "ok", "reason": None})
+    made = noise.repeat(job, [5, 6], ["recall"], profile(), "cpu", print)
+    assert made["cells"] == {"recall/needle-1/accuracy@32": [0.5, None], first: [None, 0.25]}
 
 
 def test_the_plan_repeats_the_plainest_softmax_run_with_orders_that_no_seed_has():

@@ -5,7 +5,8 @@ tokens that follow it and three pieces of as many tokens from other held-out art
 with the highest log-probability given the context is taken; all have one length in tokens, so nothing is normalised.
 
 accuracy: share of right answers; where k choices share the highest log-probability (to 1e-4 nats, more than batches
-can change), 1/k, so that a model that cannot tell them apart has exactly 1/4. n counts questions, the standard error is
+can change), 1/k, so that a model that cannot tell them apart has exactly 1/4. No two questions are from one article, so
+n, which counts questions, is `examples` or as many as there are articles that are long enough; the standard error is
 over them. The questions are the same for every run and seed; `items` holds the credit of each.
 """
 
@@ -31,7 +32,7 @@ TIE = 1e-4  # nats
 
 
 class Settings(SuiteSettings):
-    examples: Count = 200
+    examples: Count = 200  # at most
     context: Count = 48  # tokens
     continuation: Count = 12  # tokens
 

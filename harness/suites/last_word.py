@@ -6,8 +6,8 @@ letters or more. Unlike LAMBADA's, the words are not chosen to be guessable.
     accuracy   share of words that greedy decoding gives: each of their tokens is the most likely one
     nats       -log p of the word, the sum over its tokens; to be compared under one tokenizer only
 
-n counts words, standard errors are over them. The sentences are the same for every run and seed; `items` holds the
-outcome of each.
+n counts words: `examples` or, where fewer articles have such a sentence, as many as do; standard errors are over them.
+The sentences are the same for every run and seed; `items` holds the outcome of each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ METRICS = {
 
 
 class Settings(SuiteSettings):
-    examples: Count = 300
+    examples: Count = 300  # at most
     context: Count = 48  # tokens before the word
     longest: Count = 8  # tokens of a word
 
