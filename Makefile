@@ -1,6 +1,6 @@
 # make site: everything, ending in results/site/index.html.  make help: the other commands.
 .DEFAULT_GOAL := help
-.PHONY: help site smoke test lint retry lock clean
+.PHONY: help site smoke serve test lint retry lock vendor clean
 
 # any Python from 3.11 on; PYTHON=… chooses another
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -31,6 +31,13 @@ smoke: $(INSTALLED) ## the same, as small as can be, of eight papers: every step
 	@$(BIN)/snakemake --cores $(CORES) --config profile=smoke 'seeds=[0,1]' 'papers=[$(subst $(empty) ,$(comma),$(SMOKE))]'
 	@echo "$(CURDIR)/results/site/index.html"
 
+PORT ?= 8000
+
+serve: $(INSTALLED) ## show the site at http://127.0.0.1:8000, to this machine alone; PORT=… chooses another port
+	@test -f results/site/index.html || { echo "There is no site yet; make site makes it."; exit 1; }
+	@echo "http://127.0.0.1:$(PORT)  (Ctrl-C ends it)"
+	@$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory results/site
+
 test: lint ## lint, then all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -49,6 +56,9 @@ lock: $(INSTALLED) ## make requirements.txt from requirements.in anew, with toda
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file .venv/lock.txt requirements.in
 	{ echo '# Made by `make lock` from requirements.in with Python 3.11 and a CPU build of torch; do not edit.'; \
 	  sed -e 's/+cpu//' -e '/considered to be unsafe/d' -e '/^$$/d' .venv/lock.txt; } > requirements.txt
+
+vendor: $(INSTALLED) ## make templates/vendor anew and say what changed against vendor.json
+	@$(BIN)/python -m harness.vendor
 
 clean: ## remove everything that was made, but for .venv
 	rm -rf results .snakemake

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import re
+import shutil
 import subprocess
 import sys
 from functools import lru_cache
@@ -16,6 +17,7 @@ from urllib.parse import unquote
 import pytest
 
 from harness import vendor
+from harness.errors import UserError
 from harness.files import read_json, sha256_file
 from tests.site_files import Html, digests
 from tests.site_fixture import TITLES, built
@@ -166,12 +168,17 @@ def test_downloads_are_strict_and_complete():
         assert sha256_file(built() / part["@id"]) == part["sha256"]
 
 
-def test_vendored_files_are_what_vendor_json_says():
-    for record in read_json(vendor.FOLDER / "vendor.json"):
-        assert sha256_file(vendor.FOLDER / record["file"]) == record["sha256"]
-        assert {"name", "version", "licence", "source"} <= record.keys()
-    named = {record["file"] for record in read_json(vendor.FOLDER / "vendor.json")}
-    assert {path.name for path in vendor.FOLDER.iterdir()} == named | {"vendor.json", "LICENSES.txt"}
+def test_vendored_files_are_what_vendor_json_says(tmp_path):
+    vendor.check()
+    folder = shutil.copytree(vendor.FOLDER, tmp_path / "vendor")
+    (folder / "more.js").write_text("1")
+    with (folder / "vega.js").open("a") as file:
+        file.write(" ")
+    with pytest.raises(UserError, match=r"more\.js is not named in vendor\.json.*\n.*vega\.js is not the file of"):
+        vendor.check(folder)
+    assert vendor.told(
+        {"sha256": "a", "version": "1"}, {"file": "x.js", "name": "x", "version": "2", "sha256": "b"}
+    ) == ("x.js: x 2, was 1; see whether LICENSES.txt still fits")
 
 
 def test_the_zip_holds_the_site():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import resource
@@ -284,6 +285,14 @@ def test_a_mechanism_that_raises_leaves_every_page_and_says_why(built: Project):
     finally:
         (built.folder / "papers/fourth.yaml").unlink()
         (built.folder / "impls/upside_down.py").unlink()
+
+
+def test_a_report_of_snakemake_holds_the_site(built: Project):
+    done = built.snakemake("--report", "report.html")
+    assert done.returncode == 0, done.stdout
+    packed = base64.b64encode((built.folder / "results/site/downloads/site.zip").read_bytes()).decode()
+    assert packed in (built.folder / "report.html").read_text()
+    (built.folder / "report.html").unlink()
 
 
 def test_a_fault_is_one_message_without_a_traceback(built: Project):

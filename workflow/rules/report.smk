@@ -91,8 +91,10 @@ rule site:
         verdicts=rules.judge.output,
         proofs=rules.proofs.output,
         history=rules.history.output,
+        scores=rules.aggregate.output.scores,
     output:
-        "results/site/index.html",
+        page="results/site/index.html",
+        archive=report("results/site/downloads/site.zip", category="Site", caption="../report/site.rst"),
     log:
         "results/log/site.log",
     benchmark:
@@ -109,7 +111,7 @@ rule site:
 rule strict:
     input:
         runs=rules.aggregate.output.runs,
-        site=rules.site.output,
+        site=rules.site.output.page,
     output:
         touch("results/strict"),
     log:
