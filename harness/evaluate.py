@@ -5,6 +5,7 @@
 Each suite says which task's model it measures: the one that the training left beside `run.json`, in fp32. A training
 without a model leaves the suite `blocked`, a suite that raises or meets a NaN is `failed`, each with its reason; both
 are results, so the exit code is 0 unless `--strict`. Equal inputs give equal bytes but for `commit` and `seconds`.
+Where an earlier record still holds (`harness.held`), it is put back and nothing is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from harness import device, model, pretrained, provenance, records, suites, tasks
+from harness import device, held, model, pretrained, provenance, records, suites, tasks
 from harness.config import Profile, load_profile
 from harness.errors import UserError, leave
 from harness.files import write_json
@@ -177,8 +178,25 @@ def main() -> int:
             write(blocked(given.run, suite, given.seed))
     with device.claim(given.device, given.threads) as on:
         be_deterministic(on)
-        measured = [write(evaluate(given.run, suite, given.seed, profile, on)) for suite in asked]
+        measured = [write(held_or_measured(given.run, suite, given.seed, profile, on)) for suite in asked]
     return int(given.strict and any(record.status != "ok" for record in measured))
+
+
+def held_or_measured(run: str, suite: str, seed: int, profile: Profile, on: str) -> Evaluation:
+    """The record of one cell: the one that was kept where it still holds, else a new one, which is kept."""
+    try:
+        folder = records.folder(run, load_suite(suite).TASK, seed)
+        training = records.read_training(folder / "run.json", run=run, seed=seed)
+        basis = held.basis(suite, training, folder, profile, on) if training["status"] == "ok" else None
+    except (ValueError, OSError):  # `evaluate` says what is missing
+        basis = None
+    kept = held.find(run, suite, seed, basis) if basis else None
+    if kept:
+        print(f"{suite}: nothing that its numbers rest on has changed", file=sys.stderr)
+        return kept
+    record = evaluate(run, suite, seed, profile, on).model_copy(update={"basis": basis})
+    held.keep(record)
+    return record
 
 
 def blocked(run: str, suite: str, seed: int) -> Evaluation:

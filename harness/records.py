@@ -58,6 +58,7 @@ class Evaluation(Closed):
     reason: str | None
     commit: str
     seconds: float
+    basis: str | None = None  # a digest of all that the numbers rest on (harness.held)
     rows: list[Measurement]
     items: dict[str, str] = {}  # noqa: RUF012  pydantic copies it. By `suites.name(cell)`: scores in the items' order
     gaps: dict[str, str] = {}  # noqa: RUF012  by `suites.name(cell)`: why this run cannot have it; no failure

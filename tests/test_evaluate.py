@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from harness import evaluate, scoring
+from harness import evaluate, held, scoring
 from harness.config import Data
 from harness.errors import UserError
 from harness.evaluate import is_number, undisturbed
@@ -81,6 +82,7 @@ def trained(tmp_path, monkeypatch):
 
 
 def run_main(monkeypatch, suite, *more):
+    shutil.rmtree(held.STATE, ignore_errors=True)  # so that it is measured, whatever was before
     monkeypatch.setattr(
         sys, "argv", ["evaluate", RUN, "--suite", suite, "--seed", "1", "--profile", "tiny", "--device", "cpu", *more]
     )

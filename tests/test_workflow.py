@@ -111,6 +111,7 @@ def test_what_no_claim_measures_is_not_trained_and_its_cells_say_so(built: Proje
     narrow = json.loads(json.dumps(TINY))
     narrow["tasks"]["recall"]["claimed"] = True
     built.write("config/profiles/narrow.yaml", narrow)
+    measured = {file: file.read_bytes() for file in built.folder.glob("results/runs/*/lm/seed0/loss.json")}
     try:
         assert built.would_run("--config", "profile=narrow", "seeds=[0,7]") == {
             "train": 2,  # of the new seed, on lm alone
@@ -128,6 +129,8 @@ def test_what_no_claim_measures_is_not_trained_and_its_cells_say_so(built: Proje
         (built.folder / "config/profiles/narrow.yaml").unlink()
         done = built.snakemake()
         assert done.returncode == 0, done.stdout
+    assert len(measured) == 2
+    assert {file: file.read_bytes() for file in measured} == measured  # not measured again: `seconds` is the same too
 
 
 def test_another_seed_trains_that_seed(built: Project):
