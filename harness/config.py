@@ -101,6 +101,9 @@ class Overrides(_optional(RECIPE)):
     """What one run trains otherwise than its profile says; the budget (steps, batch, length, model) stays fixed."""
 
 
+Effort = Annotated[float, Field(gt=0, le=1)]
+
+
 class Profile(Closed):
     """How large everything is."""
 
@@ -110,6 +113,7 @@ class Profile(Closed):
     suites: dict[str, Any]
     hub: str | None = None  # the config's, for suites whose data lie on the Hub
     noise: Natural = 0  # how often the reference is trained again with its data in another order
+    effort: Effort = 1.0  # of studies and methods: what their numbers of steps and samples are multiplied by
 
     def task(self, name: str) -> Any:
         """The `Settings` of a training task. Raises UserError when the profile has none."""
@@ -170,7 +174,7 @@ def load_profile(name: str, folder: Path = PROFILES) -> Profile:
     given = {task: getattr(raw.tasks, task) for task in tasks.names()}
     suites = {suite: getattr(raw.suites, suite) for suite in metrics.suite_names()}
     tasks_, suites_ = _without_none(given), _without_none(suites)
-    return Profile(name=name, data=raw.data, tasks=tasks_, suites=suites_, noise=raw.noise)
+    return Profile(name=name, data=raw.data, tasks=tasks_, suites=suites_, noise=raw.noise, effort=raw.effort)
 
 
 @cache
@@ -185,7 +189,7 @@ def profile_model() -> type[Closed]:
     Tasks = create_model("Tasks", __base__=Closed, __doc__="What is trained, and how.", **task_fields)
     Suites = create_model("Suites", __base__=Closed, __doc__="What each suite measures.", **suite_fields)
     fields: dict[str, Any] = {"data": (Data, Data()), "tasks": (Tasks, ...), "suites": (Suites, Suites())}
-    fields["noise"] = (Natural, 0)
+    fields |= {"noise": (Natural, 0), "effort": (Effort, 1.0)}
     return create_model("ProfileFile", __base__=Closed, __doc__=Profile.__doc__, **fields)
 
 

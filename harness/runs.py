@@ -10,17 +10,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
+import impls
 from harness.claims import tests
 from harness.config import Data, Profile
 from harness.errors import UserError
 from harness.metrics import load_suite, parse_key
 from harness.references import TRAIN_LENGTH
 from harness.spec import Paper, Run
+from harness.studies import METHOD, STUDY
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """All that decides a run's weights, but for task and seed."""
+    """All that decides a run's weights, or a study's measurements, but for task and seed."""
 
     id: str
     impl: str
@@ -30,6 +32,8 @@ class RunSettings:
     data: Data
     hf: str | None = None  # a model of the Hub, which is not trained
     claimed: frozenset[str] = frozenset()  # the tasks that a claim measures the run on
+    kind: impls.Kind = "mechanism"  # what its module is
+    base: str | None = None  # of a method: the run whose models it changes
 
     def args_at(self, task: str) -> dict[str, Any]:
         """The mechanism's arguments for one training task, with `train_length` filled in."""
@@ -38,7 +42,12 @@ class RunSettings:
 
 
 def asked(run: RunSettings, task: str) -> bool:
-    """Whether a run is trained on a task: all are, but where the profile trains only those that a claim measures."""
+    """Whether a run has a model of a task: all have, but where the profile trains only those that a claim measures.
+
+    A method is applied only where a claim measures it; a study is made, under a name of its own in a task's place.
+    """
+    if run.kind != "mechanism":
+        return task in (run.claimed if run.kind == "method" else (STUDY,))
     return task in run.claimed or not getattr(run.tasks.get(task), "claimed", False)
 
 
@@ -49,7 +58,8 @@ def unasked(task: str) -> str:
 
 def tuned(run: RunSettings, task: str) -> bool:
     """Whether a grid of learning rates is tried for this run: the profile has one, and its recipe gives no rate."""
-    return run.hf is None and run.tasks[task].tune is not None and "lr" not in run.recipe.get(task, {})
+    trained = run.hf is None and run.kind == "mechanism"
+    return trained and run.tasks[task].tune is not None and "lr" not in run.recipe.get(task, {})
 
 
 def canonical(value: Any) -> str:
@@ -57,11 +67,29 @@ def canonical(value: Any) -> str:
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def run_settings(run: Run, profile: Profile) -> RunSettings:
-    """One run of a paper under a profile. Raises UserError when its recipe does not fit the profile."""
+def run_settings(run: Run, profile: Profile, others: Mapping[str, Run] | None = None) -> RunSettings:
+    """One run of a paper under a profile; `others` are the paper's, among which a method has its base.
+
+    Raises UserError when its recipe does not fit the profile.
+    """
     if run.hf is not None:
         digest = hashlib.sha256(canonical({"hf": run.hf}).encode()).hexdigest()
         return RunSettings(f"{run.impl}-{digest[:8]}", run.impl, {}, {}, dict(profile.tasks), profile.data, run.hf)
+    kind = impls.kind(run.impl) or "mechanism"
+    if kind != "mechanism":
+        base = run_settings((others or {})[run.base], profile) if run.base else None
+        whole = {"impl": run.impl, "args": run.args, "base": base and base.id, "effort": profile.effort}
+        digest = hashlib.sha256(canonical(whole).encode()).hexdigest()
+        return RunSettings(
+            f"{run.impl}-{digest[:8]}",
+            run.impl,
+            dict(run.args),
+            {},
+            base.tasks if base else {},
+            profile.data,
+            kind=kind,
+            base=base.id if base else None,
+        )
     recipe = {task: given for task, rates in run.recipe.items() if (given := rates.model_dump(exclude_unset=True))}
     training = {
         "data": profile.data.model_dump(),
@@ -87,7 +115,7 @@ def _overridden(settings: Any, recipe: dict[str, Any]) -> Any:
 
 def run_ids(paper: Paper, profile: Profile) -> dict[str, str]:
     """The run id of each of a paper's runs, by the name the paper gives it."""
-    return {name: run_settings(run, profile).id for name, run in paper.runs.items()}
+    return {name: run_settings(run, profile, paper.runs).id for name, run in paper.runs.items()}
 
 
 def resolve(papers: Mapping[str, Paper], profile: Profile) -> dict[str, RunSettings]:
@@ -95,15 +123,16 @@ def resolve(papers: Mapping[str, Paper], profile: Profile) -> dict[str, RunSetti
     found: dict[str, RunSettings] = {}
     for slug in sorted(papers):
         for name, run in papers[slug].runs.items():
-            settings = run_settings(run, profile)
+            settings = run_settings(run, profile, papers[slug].runs)
             known = found.setdefault(settings.id, settings)
-            if (known.args, known.recipe) != (settings.args, settings.recipe):
+            if (known.args, known.recipe, known.base) != (settings.args, settings.recipe, settings.base):
                 raise UserError(
                     f"{slug}: run {name!r} got the name {known.id} of another run; change one of them slightly"
                 )
     for paper in papers.values():
         for run, task in _claimed(paper, run_ids(paper, profile)):
-            found[run] = replace(found[run], claimed=found[run].claimed | {task})
+            for id in filter(None, (run, found[run].base)):  # a method needs its base's model
+                found[id] = replace(found[id], claimed=found[id].claimed | {task})
     return dict(sorted(found.items()))
 
 
@@ -115,7 +144,9 @@ def _claimed(paper: Paper, ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         needed += [(need.run, need.metric) for need in getattr(test, "needs", ())]
         for name, metric in needed:
             if name and metric:
-                yield ids[name], load_suite(parse_key(metric).suite).TASK
+                key = parse_key(metric)
+                own = {STUDY: STUDY, METHOD: key.task}
+                yield ids[name], own.get(key.suite) or load_suite(key.suite).TASK
 
 
 def _plain(value: Any) -> Any:

@@ -46,13 +46,13 @@ class Run(Closed):
     """A mechanism with its arguments; trained once for each task and seed, whichever papers ask for it.
 
     Or a causal language model of the Hub, `{hf: EleutherAI/pythia-70m}`: it is measured as it is, once.
+    Or a study, which is made once for each seed. Or a method, with the run whose trained models it changes as `base`.
     """
 
     impl: Name
     hf: Text | None = None  # an id of the Hub or a folder; `impl` is then a name made of it
-    args: dict[str, Any] = Field(
-        default_factory=dict
-    )  # of the mechanism's Config; "train_length" stands for that number
+    args: dict[str, Any] = Field(default_factory=dict)  # of the module's Config; "train_length" stands for that number
+    base: Name | None = None  # of a method: another run of the paper
     recipe: dict[str, Overrides] = Field(default_factory=dict)  # by training task
 
     @model_validator(mode="before")

@@ -225,7 +225,7 @@ def test_a_mechanism_that_cannot_be_imported_is_a_failed_run_not_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken.py").write_text("raise RuntimeError('on purpose')\n")
-    monkeypatch.setattr(impls, "names", lambda: ["broken", "gla", "softmax"])
+    monkeypatch.setattr(impls, "kind", lambda name: "mechanism")
     monkeypatch.setattr(impls, "__path__", [*impls.__path__, str(tmp_path)])
     assert load(PAPER.replace("impl: gla", "impl: broken"), tmp_path).runs["gla"].impl == "broken"
 
