@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from impls import ops
+from impls import kernels, ops
 
 
 class TokenMixer(nn.Module, ABC):
@@ -78,6 +78,10 @@ class ScoreMixer(TokenMixer):
     def mix(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, *gates: Tensor) -> Tensor:
         """y_BHTV; the queries are the last T of the S positions. Some rows at a time, with the keys that they may see:
         half of all pairs are never made where T is many rows."""
+        if kernels.usable(q_BHTK, k_BHSK, v_BHSV):
+            whole_BHTV = self.fused(q_BHTK, k_BHSK, v_BHSV, *gates)
+            if whole_BHTV is not None:
+                return whole_BHTV
         T, S, y_BHTV = q_BHTK.shape[2], k_BHSK.shape[2], []
         for first in range(0, T, self.rows):
             last = min(first + self.rows, T)
@@ -86,6 +90,10 @@ class ScoreMixer(TokenMixer):
             A_BHTS = self.attention(q_BHTK[:, :, first:last], k_BHSK[:, :, :seen], *near)
             y_BHTV.append(A_BHTS @ v_BHSV[:, :, :seen])
         return torch.cat(y_BHTV, dim=2)
+
+    def fused(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, *gates: Tensor) -> Tensor | None:
+        """y_BHTV all at once, where `attend` has a kernel; asked only of tensors that kernels take."""
+        return None
 
     def gates(self, x_BTD: Tensor) -> tuple[Tensor, ...]:
         """What `attention` and `mix` need of the query tokens beside q, such as a gate_BHT; nothing here."""

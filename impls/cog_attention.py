@@ -15,6 +15,7 @@ from torch import Tensor
 
 from impls import ops
 from impls.base import ScoreMixer
+from impls.kernels import dispatched, score_map
 
 
 def weights(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -23,12 +24,10 @@ def weights(q: Tensor, k: Tensor, scale: float) -> Tensor:
     return (s_BHTS.sign() * ops.causal_softmax(s_BHTS.abs())).to(q.dtype)
 
 
+@dispatched(score_map.cog_attention)
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """y_BHTV of q_BHTK, k_BHSK, v_BHSV."""
     return weights(q, k, scale) @ v
-
-
-attend.reference = attend
 
 
 class Mixer(ScoreMixer):
@@ -43,3 +42,6 @@ class Mixer(ScoreMixer):
 
     def attention(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
         return weights(q_BHTK, k_BHSK, self.scale)
+
+    def fused(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor) -> Tensor:
+        return attend(q_BHTK, k_BHSK, v_BHSV, self.scale)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from impls import ops
 from impls.base import ScoreMixer
+from impls.kernels import dispatched, score_map
 
 NORMALIZERS = ("max(i,1)", "none")
 
@@ -28,12 +29,10 @@ def weights(q: Tensor, k: Tensor, scale: float, normalizer: str) -> Tensor:
     return A_BHTS if normalizer == "none" else A_BHTS / (ops.visible(T, S, A_BHTS) - 1).clamp(min=1)
 
 
+@dispatched(score_map.relu_attention)
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, normalizer: str) -> Tensor:
     """y_BHTV of q_BHTK, k_BHSK, v_BHSV."""
     return weights(q, k, scale, normalizer) @ v
-
-
-attend.reference = attend
 
 
 class Mixer(ScoreMixer):
@@ -54,3 +53,6 @@ class Mixer(ScoreMixer):
 
     def attention(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
         return weights(q_BHTK, k_BHSK, self.scale, self.normalizer)
+
+    def fused(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor) -> Tensor:
+        return attend(q_BHTK, k_BHSK, v_BHSV, self.scale, self.normalizer)

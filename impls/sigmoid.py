@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from impls import ops
 from impls.base import ScoreMixer
+from impls.kernels import dispatched, score_map
 
 
 def weights(q: Tensor, k: Tensor, scale: float, bias: float) -> Tensor:
@@ -26,12 +27,10 @@ def weights(q: Tensor, k: Tensor, scale: float, bias: float) -> Tensor:
     return (ops.scores(q, k, scale) + bias).sigmoid().tril(k.shape[-2] - q.shape[-2])
 
 
+@dispatched(score_map.sigmoid)
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: float) -> Tensor:
     """y_BHTV of q_BHTK, k_BHSK, v_BHSV."""
     return weights(q, k, scale, bias) @ v
-
-
-attend.reference = attend
 
 
 class Mixer(ScoreMixer):
@@ -61,3 +60,6 @@ class Mixer(ScoreMixer):
 
     def attention(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
         return weights(q_BHTK, k_BHSK, self.scale, self.bias)
+
+    def fused(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor) -> Tensor:
+        return attend(q_BHTK, k_BHSK, v_BHSV, self.scale, self.bias)

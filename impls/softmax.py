@@ -14,6 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from impls import ops
 from impls.base import ScoreMixer
+from impls.kernels import dispatched, score_map
 
 
 def weights(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -27,8 +28,9 @@ def reference(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     return weights(q, k, scale) @ v
 
 
+@dispatched(score_map.softmax)
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    """y_BHTV of q_BHTK, k_BHSK, v_BHSV by torch's fused kernel; `attend.reference` is the equation."""
+    """y_BHTV of q_BHTK, k_BHSK, v_BHSV by fused attention: ours on CUDA, else torch's. `attend.reference` is eq. 1."""
     T, S = q.shape[-2], k.shape[-2]
     if T == S:
         return scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)

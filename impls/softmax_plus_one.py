@@ -17,6 +17,7 @@ from torch import Tensor
 
 from impls import ops
 from impls.base import ScoreMixer
+from impls.kernels import dispatched, score_map
 
 
 def weights(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -27,12 +28,10 @@ def weights(q: Tensor, k: Tensor, scale: float) -> Tensor:
     return (e_BHTS / (e_BHTS.sum(dim=-1, keepdim=True) + (-m_BHT1).exp())).to(q.dtype)
 
 
+@dispatched(score_map.softmax_plus_one)
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """y_BHTV of q_BHTK, k_BHSK, v_BHSV."""
     return weights(q, k, scale) @ v
-
-
-attend.reference = attend
 
 
 class Mixer(ScoreMixer):
@@ -47,3 +46,6 @@ class Mixer(ScoreMixer):
 
     def attention(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
         return weights(q_BHTK, k_BHSK, self.scale)
+
+    def fused(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor) -> Tensor:
+        return attend(q_BHTK, k_BHSK, v_BHSV, self.scale)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from impls import ops
 from impls.base import ScoreMixer
+from impls.kernels import dispatched, score_map
 
 
 def softpick(s: Tensor, keep: Tensor, eps: float = 1e-8) -> Tensor:
@@ -36,12 +37,10 @@ def weights(q: Tensor, k: Tensor, scale: float, eps: float) -> Tensor:
     return softpick(ops.scores(q, k, scale), ops.causal(q.shape[-2], k.shape[-2], q.device), eps)
 
 
+@dispatched(score_map.softpick)
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, eps: float) -> Tensor:
     """y_BHTV of q_BHTK, k_BHSK, v_BHSV."""
     return weights(q, k, scale, eps) @ v
-
-
-attend.reference = attend
 
 
 class Mixer(ScoreMixer):
@@ -57,3 +56,6 @@ class Mixer(ScoreMixer):
 
     def attention(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
         return weights(q_BHTK, k_BHSK, self.scale, self.eps)
+
+    def fused(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor) -> Tensor:
+        return attend(q_BHTK, k_BHSK, v_BHSV, self.scale, self.eps)

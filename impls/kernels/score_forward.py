@@ -1,0 +1,101 @@
+"""The forward kernel of `score_map`: a tile of queries walks along the keys that it sees."""
+
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportCallIssue=false
+
+import triton
+import triton.language as tl
+
+from impls.kernels.score_maps import LOG2E, load, peak, store, weigh
+
+LOWEST = tl.constexpr(-1e30)  # a finite start of the running maximum: rows that see no key make no NaN
+
+
+@triton.jit
+def walk(
+    acc, total, m, q, k_ptr, v_ptr, k_s, v_s, first, last, sees, S, c, bias,
+    MAP: tl.constexpr, PEAKED: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_V: tl.constexpr, PRECISION: tl.constexpr, N: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """The keys first, …, last - 1, N at a time; row i sees those up to sees[i]."""
+    for start in range(first, last, N):
+        keys = start + tl.arange(0, N)
+        k = load(k_ptr, keys, k_s, S, K, BLOCK_K, MASKED)
+        x = tl.dot(q, tl.trans(k), input_precision=PRECISION) * c
+        keep = keys[None, :] <= sees[:, None]
+        if PEAKED:
+            top = peak(x, MAP)
+            if MASKED:
+                top = tl.where(keep, top, float("-inf"))
+            higher = tl.maximum(m, tl.max(top, 1))
+            shrink = tl.exp2(m - higher)
+            m = higher
+            total = total * shrink
+            acc = acc * shrink[:, None]
+        f, h = weigh(x, m[:, None], bias, MAP)
+        if MASKED:
+            f = tl.where(keep, f, 0.0)
+            h = tl.where(keep, h, 0.0)
+        total += tl.sum(h, 1)
+        v = load(v_ptr, keys, v_s, S, V, BLOCK_V, MASKED)
+        acc = tl.dot(f.to(v.dtype), v, acc, input_precision=PRECISION)
+    return acc, total, m
+
+
+@triton.jit(do_not_specialize=["T", "S", "bucket"])
+def forward(
+    q_ptr, k_ptr, v_ptr, sink_ptr, y_ptr, stat_ptr,
+    q_b, q_h, q_t, k_b, k_h, k_s, v_b, v_h, v_s, sink_b, sink_h, sink_t,
+    T, S, bucket, c, bias,
+    H: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_V: tl.constexpr, MAP: tl.constexpr, PEAKED: tl.constexpr, NORMED: tl.constexpr, SINK: tl.constexpr,
+    PRECISION: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """y [B,T,H,V] and stat [B,H,T] of q [B,H,T,K], k [B,H/GROUP,S,K], v [B,H/GROUP,S,V]; strides in elements.
+
+    The queries are the last T of the S positions. One program takes M queries of one head; those with the longest way
+    start first. `sink` [B,H,T] is the logit of a further key with value 0.
+    """
+    blocks = tl.cdiv(T, M)
+    pid = tl.program_id(0)
+    block = blocks - 1 - pid % blocks
+    b = (pid // blocks // H).to(tl.int64)
+    h = pid // blocks % H
+    q_ptr += b * q_b + h * q_h
+    k_ptr += b * k_b + (h // GROUP) * k_h
+    v_ptr += b * v_b + (h // GROUP) * v_h
+    rows = block * M + tl.arange(0, M)
+    sees = rows + (S - T)
+    q = load(q_ptr, rows, q_t, T, K, BLOCK_K, True)
+
+    acc = tl.zeros([M, BLOCK_V], tl.float32)
+    total = tl.zeros([M], tl.float32)
+    m = tl.zeros([M], tl.float32)
+    if SINK:
+        at = sink_ptr + b * sink_b + h * sink_h + rows.to(tl.int64) * sink_t
+        m += tl.load(at, mask=rows < T, other=0.0).to(tl.float32) * LOG2E
+        total += 1.0
+    elif PEAKED and MAP != "softpick":  # whose maximum is never below 0
+        m += LOWEST
+    below = tl.maximum(block * M + S - T + 1, 0)
+    middle = below // N * N  # every row sees all keys before
+    end = tl.minimum(block * M + M + S - T, S)
+    acc, total, m = walk(
+        acc, total, m, q, k_ptr, v_ptr, k_s, v_s, 0, middle, sees, S, c, bias,
+        MAP, PEAKED, K, V, BLOCK_K, BLOCK_V, PRECISION, N, False,
+    )  # fmt: skip
+    acc, total, m = walk(
+        acc, total, m, q, k_ptr, v_ptr, k_s, v_s, middle, end, sees, S, c, bias,
+        MAP, PEAKED, K, V, BLOCK_K, BLOCK_V, PRECISION, N, True,
+    )  # fmt: skip
+
+    stat = total * 0.0 + 1.0
+    if MAP == "softpick":
+        total += bias
+    if NORMED:
+        stat = 1 / tl.where(total > 0, total, 1.0)
+    elif MAP == "relu_index":
+        stat = 1 / tl.maximum(sees, 1).to(tl.float32)
+    store(y_ptr + (b * T * H + h) * V, acc * stat[:, None], rows, H * V, T, V, BLOCK_V)
+    if PEAKED:
+        stat = m - tl.log2(stat)
+    tl.store(stat_ptr + (b * H + h) * T + rows, stat, mask=rows < T)
