@@ -21,6 +21,7 @@ SETTLED = {  # never an input of training and evaluation, nor is what it imports
     "harness.yamlio": "reads settings; their values are in the run's name",
     "harness.config": "holds settings; their values are in the run's name or in the rule's params",
     "harness.spec": "holds settings; their values are in the run's name",
+    "harness.equations": "sets what the site shows",
     "harness.runs": "makes the run's name",
     "harness.metrics": "names and units, no numbers",
     "harness.sources": "makes the corpus; its outcome is in the manifest",
@@ -62,9 +63,15 @@ def imports(module: str) -> frozenset[str]:
         tree = ast.parse(path.read_text(encoding="utf-8")) if path else ast.Module([], [])
     except SyntaxError:
         return frozenset()
-    names = {name for node in ast.walk(tree) for name in _named(node)}
+    unread = {id(node) for block in ast.walk(tree) if _for_checkers(block) for node in ast.walk(block)}
+    names = {name for node in ast.walk(tree) if id(node) not in unread for name in _named(node)}
     parents = {".".join(name.split(".")[:end]) for name in names | {module} for end in range(1, name.count(".") + 1)}
     return frozenset(name for name in names | parents if name.split(".")[0] in PACKAGES and _file(name))
+
+
+def _for_checkers(node: ast.AST) -> bool:
+    """Whether a block is there for type checkers alone: `if TYPE_CHECKING:`, which nothing runs."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def _named(node: ast.AST) -> Iterator[str]:

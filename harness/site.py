@@ -23,7 +23,20 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness.errors import leave
 from harness.plan import Plan, add_options
-from harness.report import export, history, literature, numbers, overview, palette, paper, proof, reference, run, suite
+from harness.report import (
+    export,
+    history,
+    literature,
+    numbers,
+    overview,
+    palette,
+    paper,
+    proof,
+    prose,
+    reference,
+    run,
+    suite,
+)
 from harness.report.drawing import Chart, Gallery
 from harness.report.evidence import Evidence
 from harness.report.page import VERDICTS, Page
@@ -96,6 +109,9 @@ def environment(evidence: Evidence, gallery: Gallery) -> Environment:
         "compact": numbers.compact,
         "duration": numbers.duration,
         "embed": export.embed,
+        "prose": prose.block,
+        "line": prose.line,
+        "mathml": prose.equation,
     }
     env.globals |= {
         "suite_names": evidence.config.suites,

@@ -20,6 +20,7 @@ from harness import references
 from harness.claims import AnyClaim
 from harness.closed import Closed, Distinct, List, Name, Plain, Some, Text, check, slug
 from harness.config import Config, Overrides, Profile, load_profile, profile_model, profile_names
+from harness.equations import mathml
 from harness.errors import UserError, leave
 from harness.files import dump_json, write_atomic
 from harness.yamlio import Document, read
@@ -66,8 +67,21 @@ class Run(Closed):
         return {"hf": given["hf"], "impl": name}
 
 
+def _settable(tex: str) -> str:
+    mathml(tex)
+    return tex
+
+
+class Equation(Closed):
+    """One of the paper's equations, which its page shows as browsers set mathematics."""
+
+    tex: Annotated[Text, AfterValidator(_settable)]  # LaTeX without $
+    where: Text
+    says: Text | None = None
+
+
 class Paper(Closed):
-    """One file of `papers/`."""
+    """One file of `papers/`. The summary, the scale gap and the deviations are Markdown, see `harness.report.prose`."""
 
     title: Text
     arxiv: Annotated[str, AfterValidator(_arxiv)]
@@ -75,6 +89,7 @@ class Paper(Closed):
     authors: Distinct[Text]
     venue: Text | None = None
     summary: Text
+    equations: List[Equation] = ()
     recipe: dict[Name, Tagged] = Field(default_factory=dict)
     deviations: List[Text] = ()
     scale_gap: Text
