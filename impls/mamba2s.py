@@ -8,7 +8,8 @@ arXiv:2602.17363, Algorithm 4: Mamba-2 cut down to the parts that matter.
 q, k and v come from one projection and pass a causal convolution of width 2 with bias and no activation. The scale is
 that of the released code (gmongaras/2Mamba2Furious), where the norm cancels it but for its epsilon.
 
-Differs from the paper: the norm's epsilon is 1e-6; the code has machine epsilon.
+Differs from the paper: the norm's epsilon is 1e-6; the code has machine epsilon. Both forget half of the state at each
+token at the start; `forget` starts it elsewhere, by a learned bias of a that the paper does not have.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from impls import ops
-from impls.parts import OnePath
+from impls.parts import OnePath, forget_bias
 
 
 def normed(y_BHTV: Tensor, weight_V: Tensor | None, eps: float) -> Tensor:
@@ -80,6 +81,7 @@ class Mixer(OnePath):
     class Config:
         heads: int = 8
         conv: int = 2  # taps of the convolution; 0 where the backbone has one
+        forget: float = 0.5  # 1 - exp(a) at the start
 
     def __init__(self, d_model: int, cfg: Config):
         super().__init__()
@@ -88,6 +90,7 @@ class Mixer(OnePath):
         self.inner = ops.linear(d_model, 3 * d_model + 2 * cfg.heads)
         self.conv_DW = ops.conv_weight(3 * d_model, cfg.conv)
         self.conv_bias_D = nn.Parameter(torch.zeros(3 * d_model)) if cfg.conv else None
+        self.a_bias_H = forget_bias(cfg.heads, cfg.forget)
         self.norm_V = nn.Parameter(torch.ones(d_model))
         self.out = ops.linear(d_model, d_model)
 
@@ -97,7 +100,8 @@ class Mixer(OnePath):
         qkv, past_BWD = ops.short_conv(qkv, self.conv_DW, state.past_BWD)
         qkv = qkv if self.conv_bias_D is None else qkv + self.conv_bias_D
         q, k, v = (ops.split_heads(z, self.heads) for z in qkv.chunk(3, dim=-1))
-        dt_BHT1, a_BHT = softplus(ops.wide(dt_BTH)).mT[..., None], -softplus(ops.wide(a_BTH)).mT
+        a_BTH = ops.wide(a_BTH) if self.a_bias_H is None else ops.wide(a_BTH) + self.a_bias_H
+        dt_BHT1, a_BHT = softplus(ops.wide(dt_BTH)).mT[..., None], -softplus(a_BTH).mT
         y_BHTV, S_BHKV = ops.decay_scan(q * self.head_dim**-0.5, k, dt_BHT1 * v, a_BHT, state.S_BHKV)
         y_BHTV = normed(y_BHTV, self.norm_V, 1e-6)
         return self.out(ops.merge_heads(y_BHTV.to(x_BTD.dtype))), State(S_BHKV, past_BWD)

@@ -4,13 +4,14 @@ regression: a unifying framework for designing sequence models with associative 
 
     H_t = a_t H_{t-1} + b_t k_t k_t^T,   G_t = a_t G_{t-1} + b_t k_t v_t^T
     y_t = G_t^T (H_t + diag(l))^{-1} q_t  =  M q_t  of  min over M of  sum_s w_ts |v_s - M k_s|^2 + |M diag(l)^1/2|^2
-    w_ts = a_{s+1} ... a_t b_s,   a_t = sigmoid(W_a x_t + 1),   b_t = sigmoid(W_b x_t),   l > 0.25, 1 at the start
+    w_ts = a_{s+1} ... a_t b_s,   a_t = sigmoid(W_a x_t + c),   b_t = sigmoid(W_b x_t + d),   l > 0.25, 1 at the start
 
-q, k and v pass a causal convolution of width 4 and SiLU; q and k then have unit length; an RMSNorm of each head
-precedes the output. Names and starts as in fla-org/flash-linear-attention (fla/layers/mesa_net.py).
+q and k pass a causal convolution of width 4 and SiLU and then have unit length; v is a plain projection; an RMSNorm of
+each head precedes the output. Layout and starts, c = d = 0 among them, as in fla-org/flash-linear-attention
+(fla/layers/mesa_net.py, fla/models/mesa_net).
 
 Differs from the paper, or may: conjugate gradients solve each system to rounding, not in 30 steps whatever is left;
-W_a starts with a bias of 1; there is no output gate.
+there is no output gate. `forget` starts c so that another share than half is forgotten at each token.
 """
 
 from __future__ import annotations
@@ -97,10 +98,13 @@ class Mixer(OnePath):
         conv: int = 4  # taps of the convolution; 0 where the backbone has one
         ridge: float = 1.0  # l at the start
         least_ridge: float = 0.25  # l never falls below this
+        forget: float = 0.5  # 1 - a_t at the start
 
         def __post_init__(self):
             if not 0 < self.least_ridge < self.ridge:
                 raise ValueError(f"least_ridge={self.least_ridge} must lie between 0 and ridge={self.ridge}")
+            if not 0 < self.forget < 1:
+                raise ValueError(f"forget={self.forget} must lie between 0 and 1")
 
     def __init__(self, d_model: int, cfg: Config):
         super().__init__()
@@ -108,16 +112,17 @@ class Mixer(OnePath):
         self.head_dim = ops.head_dim(d_model, cfg.heads)
         self.inner = ops.linear(d_model, 3 * d_model)
         self.rates = ops.linear(d_model, 2 * cfg.heads, bias=True)
-        nn.init.ones_(self.rates.bias[: cfg.heads])
-        self.conv_DW = ops.conv_weight(3 * d_model, cfg.conv)
+        nn.init.constant_(self.rates.bias[: cfg.heads], math.log((1 - cfg.forget) / cfg.forget))
+        self.conv_DW = ops.conv_weight(2 * d_model, cfg.conv)
         raw = math.log(math.expm1(cfg.ridge - cfg.least_ridge))
         self.ridge_HK = nn.Parameter(torch.full((cfg.heads, self.head_dim), raw))
         self.norm_V = nn.Parameter(torch.ones(self.head_dim))
         self.out = ops.linear(d_model, d_model)
 
     def run(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
-        qkv, past_BWD = ops.short_conv(self.inner(x_BTD), self.conv_DW, state.past_BWD)
-        q, k, v = (ops.split_heads(z, self.heads) for z in silu(qkv).chunk(3, dim=-1))
+        qk, v = self.inner(x_BTD).tensor_split([2 * x_BTD.shape[-1]], dim=-1)
+        qk, past_BWD = ops.short_conv(qk, self.conv_DW, state.past_BWD)
+        q, k, v = (ops.split_heads(z, self.heads) for z in (*silu(qk).chunk(2, dim=-1), v))
         a_BHT, b_BHT = (ops.wide(z.mT) for z in self.rates(x_BTD).chunk(2, dim=-1))
         lamb_HK = softplus(ops.wide(self.ridge_HK)) + self.least
         y_BHTV, H_BHKK, G_BHKV = regress(
@@ -128,5 +133,5 @@ class Mixer(OnePath):
 
     def init_state(self, batch: int) -> State:
         zeros, K = ops.wide(self.out.weight).new_zeros, self.head_dim
-        past_BWD = zeros(batch, self.past, 3 * self.out.in_features)
+        past_BWD = zeros(batch, self.past, 2 * self.out.in_features)
         return State(zeros(batch, self.heads, K, K), zeros(batch, self.heads, K, K), past_BWD)

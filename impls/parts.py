@@ -47,6 +47,14 @@ def decay_start(heads: int, A: Sequence[float], dt: Sequence[float]) -> tuple[nn
     return nn.Parameter(A_H.log()), nn.Parameter(dt_H + torch.log(-torch.expm1(-dt_H)))  # the inverse of softplus
 
 
+def forget_bias(heads: int, forget: float) -> nn.Parameter | None:
+    """What is added to a_BHT so that exp(-softplus(a)) = sigmoid(-a) starts at 1 - forget; None at the half that it is
+    anyway. Raises ValueError unless forget lies between 0 and 1."""
+    if not 0 < forget < 1:
+        raise ValueError(f"forget={forget} must lie between 0 and 1")
+    return None if forget == 0.5 else nn.Parameter(torch.full((heads,), math.log(forget / (1 - forget))))
+
+
 def log_decay(A_log_H: Tensor, step_BHT: Tensor) -> Tensor:
     """-A · step, the log-decay_BHT of Mamba-2 and Gated DeltaNet, in float32 or wider."""
     return -ops.wide(A_log_H).exp()[:, None] * step_BHT

@@ -10,7 +10,8 @@ ALONE tokens are taken together as in Algorithm 5, longer inputs carry that stat
 q, k and v come from one projection and pass a causal convolution of width 2 with bias and no activation.
 
 Differs from the paper: a row whose squares are all 0 gives 0, not the plain sum of the values of the released code
-(gmongaras/2Mamba2Furious).
+(gmongaras/2Mamba2Furious). Both forget half at each token at the start; `forget` starts it elsewhere, by a learned bias
+of a that the paper does not have.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch.nn.functional import softplus
 
 from impls import ops
 from impls.base import RecurrentMixer, TokenMixer
-from impls.parts import second_order, with_one
+from impls.parts import forget_bias, second_order, with_one
 
 ALONE, CHUNK = 256, 64  # up to 256 tokens pairs cost less than the state of a head of width 32, 528 channels
 TINY = 1e-30  # smaller than any sum of squares that float32 resolves
@@ -103,6 +104,7 @@ class Mixer(TokenMixer):
         heads: int = 8
         power: str = "2"  # or "exp"
         conv: int = 2  # taps of the convolution; 0 where the backbone has one
+        forget: float = 0.5  # 1 - exp(a) at the start
 
         def __post_init__(self):
             if self.power not in ("2", "exp"):
@@ -121,6 +123,7 @@ class Mixer(TokenMixer):
         self.inner = ops.linear(d_model, 3 * d_model + cfg.heads)
         self.conv_DW = ops.conv_weight(3 * d_model, cfg.conv)
         self.conv_bias_D = nn.Parameter(torch.zeros(3 * d_model)) if cfg.conv else None
+        self.a_bias_H = forget_bias(cfg.heads, cfg.forget)
         self.out = ops.linear(d_model, d_model)
 
     @abstractmethod
@@ -133,7 +136,8 @@ class Mixer(TokenMixer):
         qkv, past_BWD = ops.short_conv(qkv, self.conv_DW, state.past_BWD)
         qkv = qkv if self.conv_bias_D is None else qkv + self.conv_bias_D
         q, k, v = (ops.split_heads(z, self.heads) for z in qkv.chunk(3, dim=-1))
-        y_BHTV, memory = self.read(q, k, v, -softplus(ops.wide(a_BTH)).mT, state.memory, keep)
+        a_BTH = ops.wide(a_BTH) if self.a_bias_H is None else ops.wide(a_BTH) + self.a_bias_H
+        y_BHTV, memory = self.read(q, k, v, -softplus(a_BTH).mT, state.memory, keep)
         return self.out(ops.merge_heads(y_BHTV.to(x_BTD.dtype))), State(memory, past_BWD)
 
     def init_state(self, batch: int) -> State:

@@ -37,5 +37,6 @@ def forward(mixer, x_TD):
     qkv = convolved(z_TX[:, : 3 * D], mixer.conv_DW)
     qkv = qkv if mixer.conv_bias_D is None else qkv + mixer.conv_bias_D
     q, k, v = (heads(qkv[:, i * D : (i + 1) * D], H) for i in range(3))
-    dt, a = (heads(torch.log(1 + torch.exp(z)), H)[..., 0] for z in (z_TX[:, 3 * D : 3 * D + H], z_TX[:, 3 * D + H :]))
+    a_TH = z_TX[:, 3 * D + H :] + (0 if mixer.a_bias_H is None else mixer.a_bias_H)
+    dt, a = (heads(torch.log(1 + torch.exp(z)), H)[..., 0] for z in (z_TX[:, 3 * D : 3 * D + H], a_TH))
     return mixer.out(joined(attend(q, k, v, dt, -a, (D // H) ** -0.5, mixer.norm_V, 1e-6)))

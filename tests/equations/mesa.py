@@ -31,8 +31,9 @@ def attend(q, k, v, beta, log_decay, lamb):
 
 def forward(mixer, x_TD):
     D, H = x_TD.shape[1], mixer.heads
-    qkv = silu(convolved(mixer.inner(x_TD), mixer.conv_DW))
-    q, k, v = (heads(qkv[:, i * D : (i + 1) * D], H) for i in range(3))
+    qkv = mixer.inner(x_TD)
+    qk = silu(convolved(qkv[:, : 2 * D], mixer.conv_DW))
+    q, k, v = (heads(z, H) for z in (qk[:, :D], qk[:, D:], qkv[:, 2 * D :]))
     a, b = (heads(sigmoid(z), H)[..., 0] for z in mixer.rates(x_TD).chunk(2, dim=-1))
     lamb = torch.log(1 + torch.exp(mixer.ridge_HK)) + mixer.least
     return mixer.out(joined(rms_normed(attend(unit(q), unit(k), v, b, a.log(), lamb), mixer.norm_V)))

@@ -35,6 +35,7 @@ def forward(mixer, x_TD):
     qkv = convolved(z_TX[:, : 3 * D], mixer.conv_DW)
     qkv = qkv if mixer.conv_bias_D is None else qkv + mixer.conv_bias_D
     q, k, v = (heads(qkv[:, i * D : (i + 1) * D], H) for i in range(3))
-    a = -heads(torch.log(1 + torch.exp(z_TX[:, 3 * D :])), H)[..., 0]
+    a_TH = z_TX[:, 3 * D :] + (0 if mixer.a_bias_H is None else mixer.a_bias_H)
+    a = -heads(torch.log(1 + torch.exp(a_TH)), H)[..., 0]
     power = "exp" if type(mixer).__name__ == "Exponential" else "2"
     return mixer.out(joined(attend(q, k, v, a, (D // H) ** -0.5, power)))
