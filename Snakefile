@@ -48,6 +48,7 @@ localrules:
 
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
+include: "workflow/rules/study.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/prove.smk"
 include: "workflow/rules/report.smk"

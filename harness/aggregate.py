@@ -28,7 +28,8 @@ from harness.files import read_json, write_atomic
 from harness.metrics import load_suite
 from harness.plan import Plan, add_options
 from harness.records import Evaluation
-from harness.runs import unasked
+from harness.runs import RunSettings, unasked
+from harness.studies import OWN, STUDY, told
 
 COLUMNS = {
     "run": str,
@@ -52,7 +53,7 @@ def collect(plan: Plan, runs: Path = records.RUNS) -> tuple[Table, Table]:
     """(measurements, trainings) of everything the plan asks for; a training that is not there is a record too."""
     rows, trainings = [], []
     for run in plan.runs.values():
-        for task in sorted(set(plan.tasks.values())):
+        for task in plan.tasks_of(run.id):
             for seed in plan.seeds(run.id):
                 folder = records.folder(run.id, task, seed, runs)
                 identity = {"run": run.id, "impl": run.impl, "task": task, "seed": seed}
@@ -63,13 +64,21 @@ def collect(plan: Plan, runs: Path = records.RUNS) -> tuple[Table, Table]:
                 else:  # whatever lies there is of another profile
                     training |= {"status": "skipped", "reason": unasked(task), "curve": []}
                 training["suites"] = {}
-                for suite in (name for name, trained in plan.tasks.items() if trained == task):
-                    found, state = read_suite(folder, suite, identity, load_suite(suite).cells(plan.profile))
+                for suite, wanted in cells(plan, run, task).items():
+                    found, state = read_suite(folder, suite, identity, wanted)
                     training["suites"][suite] = state
                     rows += found
                 training["mixed"] = mixed(training)
                 trainings.append(training)
     return sorted(rows, key=_order), sorted(trainings, key=lambda training: _order(training, ("run", "task", "seed")))
+
+
+def cells(plan: Plan, run: RunSettings, task: str) -> dict[str, list[suites.Cell]]:
+    """By suite, what is measured of a run's model of a task; a study or method measures something itself."""
+    found = {suite: load_suite(suite).cells(plan.profile) for suite, trained in plan.tasks.items() if trained == task}
+    if run.kind in OWN and plan.asks(run.id, task):
+        found[run.kind] = [cell for cell in told(run.impl, run.args).cells if run.kind == STUDY or cell[0] == task]
+    return found
 
 
 def read_training(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +200,9 @@ def write_items(rows: Table, results: Path) -> None:
 
 def report(rows: Table, trainings: Table) -> Iterator[str]:
     """What was gathered and what is missing, a line each."""
-    yield f"{len(rows):,} measurements of {len(trainings)} trained models"
+    studied = sum(training["task"] == STUDY for training in trainings)
+    more = f" and {studied} studies" if studied else ""
+    yield f"{len(rows):,} measurements of {len(trainings) - studied} trained models{more}"
     for training in trainings:
         place = f"{training['run']} {training['task']} seed {training['seed']}"
         if training["status"] != "ok":

@@ -11,12 +11,11 @@ Where an earlier record still holds (`harness.held`), it is put back and nothing
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,13 +28,13 @@ from tqdm import tqdm
 
 from harness import device, held, model, pretrained, provenance, records, suites, tasks
 from harness.config import Profile, load_profile
+from harness.deterministic import be_deterministic
 from harness.errors import UserError, leave
 from harness.files import write_json
-from harness.fit import be_deterministic
 from harness.metrics import load_suite
 from harness.records import Evaluation
 from harness.runs import unasked
-from harness.suites import Gap, Row, Sample
+from harness.suites import Gap, Row, Sample, is_number, shortfall
 
 
 def evaluate(run: str, suite: str, seed: int, profile: Profile, on: str, runs: Path = records.RUNS) -> Evaluation:
@@ -118,28 +117,6 @@ def subject(module: ModuleType, folder: Path, trained_with: dict[str, Any], prof
         settings = pretrained.Settings.model_validate(trained_with)
         return settings, pretrained.load(settings.hf, profile.hub, on)
     return tasks.load(module.TASK).Settings.model_validate(trained_with), model.load(folder, on)
-
-
-def is_number(row: Row) -> bool:
-    """Whether value and standard error are finite."""
-    return math.isfinite(row.value) and (row.stderr is None or math.isfinite(row.stderr))
-
-
-def shortfall(
-    wanted: list[suites.Cell], found: dict[suites.Cell, Row], may_lack: Callable[[suites.Cell], bool]
-) -> str | None:
-    """One sentence on the cells that have no number, and on those that nobody asked for; None when all is well."""
-    faults = {
-        "not finite": [cell for cell in wanted if cell in found and not is_number(found[cell])],
-        "not measured": [cell for cell in wanted if cell not in found and not may_lack(cell)],
-        "measured but not announced by cells()": [cell for cell in found if cell not in wanted],
-    }
-    return "; ".join(f"{what}: {_listed(cells)}" for what, cells in faults.items() if cells) or None
-
-
-def _listed(cells: list[suites.Cell]) -> str:
-    names = [suites.name(cell) for cell in cells]
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 @contextmanager

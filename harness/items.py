@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from harness import records, suites
 from harness.files import read_json
 from harness.metrics import load_suite
+from harness.studies import OWN
 
 NAMES = ("run", "seed", "suite", "task", "length", "metric")
 
@@ -36,6 +37,8 @@ def gather(rows: Iterable[Mapping[str, Any]], runs: Path = records.RUNS) -> Iter
     The records are those that the table was made from, so their scores are finite (`aggregate.trust`).
     """
     for (run, seed, suite), cells in groupby(rows, key=lambda row: (row["run"], row["seed"], row["suite"])):
+        if suite in OWN:  # each seed draws its own items
+            continue
         module = load_suite(suite)
         if not getattr(module, "SHARED_ITEMS", False):
             continue

@@ -49,14 +49,18 @@ class Job:
         return settings if chosen is None else settings.model_copy(update={"lr": chosen})
 
 
-def find(run: str, task: str, seed: int, profile: str) -> Job:
-    """The job of that name. Raises UserError where no paper has such a run, or where it is a model of the Hub."""
+def find(run: str, task: str, seed: int, profile: str, step: str = "train") -> Job:
+    """The job of that name for a step that makes runs. Raises UserError where no paper has such a run.
+
+    So too where it is made by another step, as a model of the Hub, a study and a method are.
+    """
     known = resolve(load_papers(), load_profile(profile))
     if run not in known:
         raise UserError(f"no paper has the run {run!r} under the profile {profile!r}{suggest(run, known)}")
-    if known[run].hf:
-        raise UserError(f"{run} is a model of the Hub, which is not trained; take it by python -m harness.pretrained")
-    if task not in known[run].tasks:
+    if known[run].step != step:
+        kind = "model of the Hub" if known[run].hf else known[run].kind
+        raise UserError(f"{run} is a {kind}; make it with python -m harness.{known[run].step}")
+    if step != "study" and task not in known[run].tasks:
         raise UserError(f"the profile {profile!r} has no task {task!r}{suggest(task, known[run].tasks)}")
     return Job(known[run], task, seed, profile)
 

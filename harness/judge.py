@@ -21,6 +21,7 @@ from harness.plan import Plan, add_options
 from harness.runs import RunSettings, run_ids
 from harness.settle import judge_paper
 from harness.spec import Paper
+from harness.studies import OWN, told
 from harness.verdict import Verdict
 
 
@@ -77,7 +78,8 @@ def main(arguments: list[str] | None = None) -> None:
     asked = Plan.asked(given)
     noise = map(Path, asked.repeated().values()) if given.noise is None else given.noise
     found = measured.read(given.measurements, given.runs, given.items)
-    bench = Bench(asked.profile, asked.config.seeds, asked.config.suites, found, read_noise(noise))
+    sheets = {run.id: told(run.impl, run.args) for run in asked.runs.values() if run.kind in OWN}
+    bench = Bench(asked.profile, asked.config.seeds, asked.config.suites, found, read_noise(noise), sheets)
     records = judge(asked.papers, asked.runs, bench)
     write_json(given.out, records)
     counts = {verdict: sum(record["verdict"] == verdict for record in records) for verdict in get_args(Verdict)}

@@ -10,37 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness import checks, claims, stats
+from harness import claims, stats
 from harness.config import Profile
 from harness.measured import Measurements, Place, Value
 from harness.metrics import Key, Metric, load_suite, parse_key
-from harness.verdict import SHAPES, Rule, Verdict
+from harness.outcome import Outcome, checked
+from harness.studies import OWN, STUDY, Sheet
+from harness.verdict import SHAPES, Rule
 
 
 class Missing(Exception):
     """A measurement that a test needs is not there; the text says why."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a test found. `settled` is the verdict where no statistics are needed or possible, with its `reason`."""
-
-    test: claims.Test
-    facts: dict[str, Any]  # what the record of a verdict says of it
-    rule: Rule | None = None
-    sign: int = 1  # +1 where a larger difference speaks for the claim, else −1
-    improvement: stats.Difference | None = None
-    settled: Verdict | None = None
-    reason: str = ""
-    gaps: str = ""  # which seeds are missing and why, for the reader
-    noise: float = 0.0
-
-    @cached_property
-    def p_values(self) -> tuple[float, float] | None:
-        """p-values of `the claim is true` and of `it is false`; None where there was nothing to test."""
-        if self.rule is None or self.improvement is None:
-            return None
-        return self.rule.holds(self.improvement), self.rule.fails(self.improvement)
 
 
 @dataclass(frozen=True)
@@ -52,26 +32,15 @@ class Bench:
     suites: Sequence[str]
     found: Measurements
     noise: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # by place: what other data orders change
+    sheets: Mapping[str, Sheet] = field(default_factory=dict)  # by run: what studies and methods measure themselves
 
     def outcome(self, test: claims.Test, ids: Mapping[str, str], args: Callable[[str], tuple[str, dict]]) -> Outcome:
         """The outcome of a test; `ids` gives run ids by the paper's names, `args` a run's mechanism and arguments."""
         if isinstance(test, claims.Untested):
             return Outcome(test, {}, settled="untested", reason=test.reason)
         if isinstance(test, claims.Property):
-            return _property(test, {"run_id": ids[test.run]}, *args(test.run))
+            return checked(test, {"run_id": ids[test.run]}, *args(test.run))
         return _Measured(self, test, ids).outcome()
-
-
-def _property(test: claims.Property, facts: dict[str, Any], impl: str, args: dict[str, Any]) -> Outcome:
-    facts["check"] = test.check
-    try:
-        found = checks.run(test.check, impl, args)
-    except Exception as error:  # whatever a mechanism raises is the reason its claim cannot be judged
-        return Outcome(test, facts, settled="blocked", reason=f"the check {test.check} cannot be made: {error}")
-    said = checks.summary(test.check).rstrip(".")
-    verb = "holds" if found.holds else "does not hold"
-    reason = f"“{said}” {verb}: {found.detail}."
-    return Outcome(test, facts, settled="reproduced" if found.holds else "contradicted", reason=reason)
 
 
 @dataclass(frozen=True)
@@ -139,7 +108,14 @@ class _Measured:
         return parse_key(self.test.metric)
 
     @cached_property
+    def sheet(self) -> Sheet | None:
+        """What a study or method measures itself, where the test is of that."""
+        return self.bench.sheets.get(self.ids[self.test.run], Sheet()) if self.key.suite in OWN else None
+
+    @cached_property
     def metric(self) -> Metric:
+        if self.sheet is not None:
+            return self.sheet.metrics.get(self.key.metric) or Metric(unit="", better="none")
         return load_suite(self.key.suite).METRICS[self.key.metric]
 
     @property
@@ -182,6 +158,8 @@ class _Measured:
 
     @cached_property
     def _cells(self) -> list[tuple[str, int | None, str]]:
+        if self.sheet is not None:
+            return [cell for cell in self.sheet.cells if cell[2] == self.key.metric]
         suite, profile = load_suite(self.key.suite), self.bench.profile
         if self.key.suite not in self.bench.suites:
             raise Missing(f"The suite {self.key.suite!r} is not among the suites that were asked for.")
@@ -191,14 +169,17 @@ class _Measured:
 
     def _planned(self, place: Place) -> list[int | None]:
         lengths = {length for task, length, _ in self._cells if task == place.task}
+        if not lengths and self.sheet is not None:
+            raise Missing(f"The module of {self.test.run} does not say that it measures {place}.")
         if not lengths:
             raise Missing(f"The profile {self.bench.profile.name!r} does not measure {place}.")
         return sorted(lengths, key=lambda length: length or 0)
 
     def _length(self, key: Key, place: Place) -> int | None:
         """The length asked for; where the key names none, the only one or that of training."""
-        planned, train = self._planned(place), self.bench.profile.tasks[load_suite(key.suite).TASK].length
-        wanted = key.tokens(train)
+        planned = self._planned(place)
+        train = None if self.sheet is not None else self.bench.profile.tasks[load_suite(key.suite).TASK].length
+        wanted = key.tokens(train or 0)
         if wanted is not None and wanted not in planned:
             raise Missing(f"The profile {self.bench.profile.name!r} does not measure {place} at {wanted} tokens.")
         if wanted is not None or len(planned) == 1:
@@ -227,11 +208,12 @@ class _Measured:
         return " ".join(said)
 
     def _why(self, name: str, places: list[Place], seed: int) -> str:
-        training = self.bench.found.trainings.get((self.ids[name], load_suite(self.key.suite).TASK, seed))
+        own = {STUDY: STUDY, "method": self.key.task}.get(self.key.suite)
+        training = self.bench.found.trainings.get((self.ids[name], own or load_suite(self.key.suite).TASK, seed))
         if training is None:
-            return "not trained yet"
+            return "not made yet" if own else "not trained yet"
         if training["status"] != "ok":
-            return _trouble("training", training)
+            return _trouble("study" if own == STUDY else "training", training)
         suite = training.get("suites", {}).get(self.key.suite)
         if suite is None:
             return "not evaluated yet"

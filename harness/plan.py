@@ -16,6 +16,7 @@ from harness.config import Config, Profile, load_config, load_profile
 from harness.metrics import load_suite
 from harness.runs import RunSettings, asked, canonical, resolve, run_ids, tuned
 from harness.spec import Paper, load_papers
+from harness.studies import METHOD, STUDY
 from harness.tasks import REFERENCE
 
 CORPUS = {"lm"}  # tasks that read the corpus
@@ -90,13 +91,22 @@ class Plan:
         """The seeds that a run is trained with; a model of the Hub, where nothing is drawn, has one record."""
         return self.config.seeds[:1] if self.runs[run].hf else tuple(self.config.seeds)
 
-    def pretrained(self) -> list[str]:
-        """The runs that are models of the Hub."""
-        return [run for run, settings in self.runs.items() if settings.hf]
+    def made_by(self, step: str) -> list[str]:
+        """The runs that a step makes: train, pretrained (models of the Hub), study or apply (methods)."""
+        return [run for run, settings in self.runs.items() if settings.step == step]
 
-    def trained(self) -> list[str]:
-        """The others."""
-        return [run for run, settings in self.runs.items() if not settings.hf]
+    def models(self) -> list[str]:
+        """The runs that suites measure: all but studies."""
+        return [run for run in self.runs if self.runs[run].step != STUDY]
+
+    def tasks_of(self, run: str) -> list[str]:
+        """The folders that a run may have: one for each training task; a study has one of its own name."""
+        return [STUDY] if self.runs[run].step == STUDY else self.trainings
+
+    def base(self, run: str, task: str, seed: str) -> list[str]:
+        """The model that a method changes, and its record."""
+        folder = f"results/runs/{self.runs[run].base}/{task}/seed{seed}"
+        return [f"{folder}/run.json", f"{folder}/model.safetensors"]
 
     def weights(self, run: str, task: str, seed: str) -> list[str]:
         """The weights that an evaluation reads from here."""
@@ -114,12 +124,19 @@ class Plan:
         """The records of all trainings and evaluations."""
         trained = [f"{folder}/run.json" for task in self.trainings for folder in self.folder(task)]
         evaluated = [f"{folder}/{suite}.json" for suite, task in self.tasks.items() for folder in self.folder(task)]
-        return sorted(trained + evaluated)
+        studied = [f"{folder}/{name}.json" for folder in self.folder(STUDY) for name in ("run", STUDY)]
+        reported = [
+            f"results/runs/{run}/{task}/seed{seed}/{METHOD}.json"
+            for run in self.made_by("apply")
+            for task in self.trained_on(run)
+            for seed in self.seeds(run)
+        ]
+        return sorted(trained + evaluated + studied + reported)
 
     def first_records(self) -> list[str]:
-        """The records of the first seed's trainings."""
+        """The records of the first seed's models."""
         seed = f"/seed{self.config.seeds[0]}/run.json"
-        return [record for record in self.records() if record.endswith(seed)]
+        return [record for record in self.records() if record.endswith(seed) and f"/{STUDY}/" not in record]
 
     def grid(self, run: str, task: str) -> list[str]:
         """The file of the pilots that choose a run's learning rate, where a grid is tried for it."""
@@ -166,7 +183,7 @@ class Plan:
 
     def impls(self) -> list[str]:
         """The mechanisms of all runs."""
-        return sorted({run.impl for run in self.runs.values() if not run.hf})
+        return sorted({self.runs[run].impl for run in self.made_by("train")})
 
     def proofs(self) -> list[str]:
         """The records of what was proved, one a mechanism."""
@@ -184,9 +201,11 @@ class Plan:
         found = [*shared, tests / "equations" / f"{impl}.py", tests / "vectors.json"]
         return sorted(str(path) for path in found if path.is_file() and path.stat().st_size)
 
-    def impl(self, run: str) -> str:
-        """The module that a run's model comes from: its mechanism."""
-        return "harness.pretrained" if self.runs[run].hf else f"impls.{self.runs[run].impl}"
+    def sources(self, *runs: str) -> list[str]:
+        """The modules that these runs come from: mechanism, study, or method with the mechanism of its base."""
+        known = [self.runs[run] for run in runs]
+        known += [self.runs[run.base] for run in known if run.base]
+        return sorted({"harness.pretrained" if run.hf else f"impls.{run.impl}" for run in known})
 
     def manifest(self) -> str:
         """The file that stands for the corpus of the profile."""

@@ -35,6 +35,11 @@ class RunSettings:
     kind: impls.Kind = "mechanism"  # what its module is
     base: str | None = None  # of a method: the run whose models it changes
 
+    @property
+    def step(self) -> str:
+        """The module of the harness that makes it."""
+        return "pretrained" if self.hf else {"mechanism": "train", "study": "study", "method": "apply"}[self.kind]
+
     def args_at(self, task: str) -> dict[str, Any]:
         """The mechanism's arguments for one training task, with `train_length` filled in."""
         length = self.tasks[task].length
@@ -46,8 +51,10 @@ def asked(run: RunSettings, task: str) -> bool:
 
     A method is applied only where a claim measures it; a study is made, under a name of its own in a task's place.
     """
-    if run.kind != "mechanism":
-        return task in (run.claimed if run.kind == "method" else (STUDY,))
+    if STUDY in (run.kind, task):
+        return run.kind == task
+    if run.kind == METHOD:
+        return task in run.claimed
     return task in run.claimed or not getattr(run.tasks.get(task), "claimed", False)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness import wording
-from harness.outcomes import Outcome
+from harness.outcome import Outcome
 from harness.power import Design
 from harness.spec import Paper
 from harness.stats import ALPHA

@@ -30,7 +30,8 @@ from harness.runs import canonical
 
 def train(job: Job, device: str, say: Callable[[str], None]) -> dict[str, Any]:
     """Train, write the files above, and return the record. Raises UserError for faults that are not the run's."""
-    from harness.fit import Diverged, be_deterministic
+    from harness.deterministic import be_deterministic
+    from harness.fit import Diverged
 
     be_deterministic(device)
     task = tasks.load(job.task).Task(job.settings, job.seed if job.order is None else job.order, job.run.data.folder)

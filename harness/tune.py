@@ -28,7 +28,7 @@ from harness.runs import tuned
 def tune(job: Job, device: str) -> dict[str, Any]:
     """The record of a grid; nothing is written. `status` is `failed` with the reason where no pilot has a number."""
     from harness import cost
-    from harness.fit import be_deterministic
+    from harness.deterministic import be_deterministic
     from harness.model import shape_of
 
     be_deterministic(device)

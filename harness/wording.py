@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from harness import claims
-from harness.outcomes import Outcome
+from harness.outcome import Outcome
 from harness.stats import ALPHA, Difference
 from harness.verdict import Rule, Verdict
 

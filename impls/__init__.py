@@ -79,8 +79,8 @@ def _kind(path: Path, stamp: int) -> Kind | None:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except (SyntaxError, ValueError):
         return "mechanism"
-    defined = (CLASSES.get(node.name) for node in body if isinstance(node, ast.ClassDef))
-    return next((found for found in defined if found), None)
+    defined = (node.name for node in body if isinstance(node, ast.ClassDef))
+    return next((CLASSES[name] for name in defined if name in CLASSES), None)
 
 
 def _class(name: str) -> Any:

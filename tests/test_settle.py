@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness import claims, outcomes, settle, stats
-from harness.outcomes import Outcome
+from harness.outcome import Outcome
 from harness.verdict import SHAPES, Rule, all_of, any_of
 from tests.judging import NEAR, SUITE, UP, claim, judged, part, records, table
 

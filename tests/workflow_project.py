@@ -93,9 +93,10 @@ class Project:
         )
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.command(*arguments), cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+        return self.popen(self.command(*arguments))
+
+    def popen(self, command: list[str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(command, cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def would_run(self, *arguments: str) -> dict[str, int]:
         """Jobs of each rule that a dry run announces, but for `all`."""

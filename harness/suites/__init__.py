@@ -21,7 +21,8 @@ Profiles are checked by these modules, so torch is not imported at their top.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,6 +80,28 @@ def name(cell: Cell) -> str:
     """`length/bits_per_byte@2048`, as in a metric key."""
     task, length, metric = cell
     return f"{task}/{metric}" + ("" if length is None else f"@{length}")
+
+
+def is_number(row: Row) -> bool:
+    """Whether value and standard error are finite."""
+    return math.isfinite(row.value) and (row.stderr is None or math.isfinite(row.stderr))
+
+
+def shortfall(
+    wanted: Sequence[Cell], found: Mapping[Cell, Row], may_lack: Callable[[Cell], bool] = lambda cell: False
+) -> str | None:
+    """One sentence on the cells that have no number, and on those that nobody asked for; None when all is well."""
+    faults = {
+        "not finite": [cell for cell in wanted if cell in found and not is_number(found[cell])],
+        "not measured": [cell for cell in wanted if cell not in found and not may_lack(cell)],
+        "measured but not announced by cells()": [cell for cell in found if cell not in wanted],
+    }
+    return "; ".join(f"{what}: {_listed(cells)}" for what, cells in faults.items() if cells) or None
+
+
+def _listed(cells: Sequence[Cell]) -> str:
+    names = [name(cell) for cell in cells]
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def influence(numerators_N: np.ndarray, denominators_N: np.ndarray) -> list[float]:

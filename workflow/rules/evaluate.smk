@@ -1,7 +1,7 @@
 rule evaluate:
     # every suite in one job: to start Python and torch takes as long as most suites
     input:
-        code=lambda wc: dependencies.job("harness.evaluate", PLAN.impl(wc.run), *PLAN.modules()),
+        code=lambda wc: dependencies.job("harness.evaluate", *PLAN.sources(wc.run), *PLAN.modules()),
         data=[data for task in PLAN.trainings for data in PLAN.data(task)] + PLAN.files(),
         weights=lambda wc: [
             weights for task in PLAN.trained_on(wc.run) for weights in PLAN.weights(wc.run, task, wc.seed)
@@ -37,7 +37,7 @@ rule noise:
     input:
         code=lambda wc: dependencies.job(
             "harness.noise",
-            PLAN.impl(PLAN.reference()),
+            *PLAN.sources(PLAN.reference()),
             *PLAN.modules(wc.task),
         ),
         data=lambda wc: PLAN.data(wc.task),

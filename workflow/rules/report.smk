@@ -1,6 +1,6 @@
 rule costs:
     input:
-        code=lambda wc: dependencies.job("harness.costs", *map(PLAN.impl, PLAN.runs)),
+        code=lambda wc: dependencies.job("harness.costs", *PLAN.sources(*PLAN.models())),
         records=PLAN.first_records(),
     output:
         "results/costs.json",

@@ -1,6 +1,6 @@
 rule tune:
     input:
-        code=lambda wc: dependencies.job("harness.tune", f"harness.tasks.{wc.task}", PLAN.impl(wc.run)),
+        code=lambda wc: dependencies.job("harness.tune", f"harness.tasks.{wc.task}", *PLAN.sources(wc.run)),
         data=lambda wc: PLAN.data(wc.task),
     output:
         "results/runs/{run}/{task}/tune.json",
@@ -28,7 +28,7 @@ rule tune:
 
 rule train:
     input:
-        code=lambda wc: dependencies.job("harness.train", f"harness.tasks.{wc.task}", PLAN.impl(wc.run)),
+        code=lambda wc: dependencies.job("harness.train", f"harness.tasks.{wc.task}", *PLAN.sources(wc.run)),
         data=lambda wc: PLAN.data(wc.task),
         grid=lambda wc: PLAN.grid(wc.run, wc.task),
     output:
@@ -40,7 +40,7 @@ rule train:
     benchmark:
         "results/benchmark/train/{run}.{task}.seed{seed}.tsv"
     wildcard_constraints:
-        run="|".join(PLAN.trained()) or NOTHING,
+        run="|".join(PLAN.made_by("train")) or NOTHING,
     retries: 1  # a job that was killed goes on from its last state
     threads: 1
     resources:
@@ -67,7 +67,7 @@ rule pretrained:
     benchmark:
         "results/benchmark/pretrained/{run}.{task}.seed{seed}.tsv"
     wildcard_constraints:
-        run="|".join(PLAN.pretrained()) or NOTHING,
+        run="|".join(PLAN.made_by("pretrained")) or NOTHING,
     threads: 1
     resources:
         mem_mb=4000,
