@@ -9,7 +9,7 @@ import sys
 
 from snakemake.utils import min_version
 
-from harness import dependencies, lock
+from harness import dependencies, lock, outlook
 from harness.errors import UserError
 from harness.plan import Plan
 
@@ -70,6 +70,7 @@ onstart:
         lock.hold(".snakemake/attest.lock")
     except UserError as error:
         sys.exit(str(error))
+    print(*outlook.notes(PLAN), sep="\n")
 
 
 onsuccess:

@@ -27,18 +27,15 @@ import torch
 from torch import Tensor
 
 from harness.backends import Model, judge, over
+from harness.room import Misfit, refuse_budget
 
-__all__ = ["Answerer", "Score", "over"]
+__all__ = ["Answerer", "Misfit", "Score", "over"]
 
 Ids = Sequence[int]
 TOKENS, SQUARE = 2**13, 2**22  # in one batch on a CPU: tokens, and tokens times length (weights are length × length)
 LOGITS = 2**25  # numbers, likewise
 FORKS = 64  # continuations read in one go, likewise; those of one go are of nearly one length
 GPU = 16  # times as much
-
-
-class Misfit(ValueError):
-    """A question that a window cannot hold."""
 
 
 class Score(NamedTuple):
@@ -250,12 +247,6 @@ class Answerer:
                 kept_R = self._tensor(kept)
                 going, next_B, state = [going[n] for n in kept], next_B[kept_R], self.model.select(state, kept_R)
             logits_BV, state = self.model.step(next_B, state)
-
-
-def refuse_budget(budget: int, window: int) -> None:
-    """Raises Misfit when a generation of `budget` tokens leaves no room for a prompt."""
-    if not 0 < budget < window:
-        raise Misfit(f"it writes up to {budget} tokens, which leaves no room for a prompt in a window of {window}")
 
 
 def windows(text: Ids, first: int, window: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

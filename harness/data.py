@@ -139,9 +139,9 @@ def encode(articles: list[Article], tokenizer: Tokenizer) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def make(settings: Data, folder: Path, say: Callable[[str], None]) -> None:
-    """Write the corpus that `settings` ask for into `folder`; the manifest last."""
-    source = sources.read(settings, say)
+def make(settings: Data, folder: Path, say: Callable[[str], None], hub: str | None = None) -> None:
+    """Write the corpus that `settings` ask for into `folder`; the manifest last. `hub` stands for the Hub."""
+    source = sources.read(settings, say, hub)
     articles = limit(source.articles, settings)
     say(f"{source.record['name']}: {len(articles):,} articles, {sum(len(a.text) for a in articles):,} characters")
     parts = split(articles, settings)
@@ -183,6 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.data", description="Make the corpus of a profile.")
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
     parser.add_argument("--out", type=Path, help="folder to write, instead of the one that the settings name")
+    parser.add_argument("--hub", help="a folder that stands for the Hugging Face Hub")
     given = parser.parse_args()
     start = time.perf_counter()
 
@@ -190,7 +191,7 @@ def main() -> None:
         print(f"[{time.perf_counter() - start:6.1f} s] {line}", file=sys.stderr, flush=True)
 
     settings = load_profile(given.profile).data
-    make(settings, given.out or settings.folder, say)
+    make(settings, given.out or settings.folder, say, given.hub)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from harness import dependencies, records
+from harness import dependencies, hub, records
 from harness.config import Profile
 from harness.files import sha256_file, write_json
 from harness.metrics import load_suite
@@ -27,9 +27,11 @@ COMPUTING = ("torch", "numpy", "lm_eval", "transformers", "datasets")
 def basis(suite: str, training: dict[str, Any], folder: Path, profile: Profile, on: str) -> str:
     """A digest of all that a suite's numbers rest on; `folder` is where the trained model lies."""
     module = load_suite(suite)
-    subject = "harness.pretrained" if training.get("hf") else f"impls.{training['impl']}"
-    code = dependencies.job("harness.evaluate", f"harness.suites.{suite}", f"harness.tasks.{module.TASK}", subject)
-    files = module.files(profile) if hasattr(module, "files") else []
+    made_of = {training["impl"], training.get("model", {}).get("impl")} - {None}  # a method and what it changes
+    subject = ["harness.pretrained"] if training.get("hf") else sorted(f"impls.{impl}" for impl in made_of)
+    code = dependencies.job("harness.evaluate", f"harness.suites.{suite}", f"harness.tasks.{module.TASK}", *subject)
+    files = hub.files(training["hf"], profile.hub) if training.get("hf") else []
+    files += module.files(profile) if hasattr(module, "files") else []
     manifest = profile.data.folder / "manifest.json"
     weights = training.get("digest") or sha256_file(folder / "model.safetensors")
     whole = {

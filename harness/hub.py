@@ -6,7 +6,7 @@ Such a folder holds folders named like the Hub's ids, `Rowan/hellaswag`; they ar
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +21,17 @@ def place(name: str, hub: str | None) -> Path | None:
     return Path(name).resolve() if Path(name).is_dir() else None
 
 
+def files(name: str, hub: str | None) -> list[Path]:
+    """The files of that folder, for what is made of them depends on them; none where it is to be fetched."""
+    folder = place(name, hub)
+    return sorted(path for path in folder.rglob("*") if path.is_file()) if folder else []
+
+
+def offline() -> bool:
+    """Whether the environment says that nothing is to be fetched."""
+    return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in OFFLINE)
+
+
 def obstacle(dataset: str, hub: str | None, modules: Iterable[str] = ()) -> str | None:
     """Why a task cannot be measured on this machine, found in no time; None when nothing speaks against it."""
     lacking = [module for module in modules if find_spec(module) is None]
@@ -28,6 +39,11 @@ def obstacle(dataset: str, hub: str | None, modules: Iterable[str] = ()) -> str 
         return f"its scoring needs {', '.join(lacking)}; pip install {' '.join(lacking)}"
     if hub and not (Path(hub) / dataset).is_dir():
         return f"its data set is not in the folder that stands for the Hub ({dataset} in {hub})"
-    if not hub and any(os.environ.get(name, "0") not in ("", "0") for name in OFFLINE):
+    if not hub and offline():
         return f"its data set {dataset} is on the Hub, and the environment says to stay offline"
     return None
+
+
+def unreached(tasks: Mapping[str, str]) -> str:
+    """What is said of tasks whose data the network did not bring."""
+    return "; ".join(f"{name}: {why}" for name, why in tasks.items())

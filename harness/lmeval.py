@@ -23,11 +23,16 @@ from lm_eval.evaluator import simple_evaluate
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from harness.adapter import Answerer, refuse_budget
+from harness.adapter import Answerer
 from harness.errors import UserError
+from harness.room import refuse_budget
 from harness.text import Text, split
 
 TASKS = Path(lm_eval.__file__).parent / "tasks"
+
+
+class Unreached(UserError):
+    """Data that the network did not bring."""
 
 
 class Generation(NamedTuple):
@@ -121,7 +126,8 @@ def _limits(arguments: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
 def load(path: str, data: Path | None) -> Task:
     """A task with its data, by the place of its YAML among those of lm-eval (its whole index takes seconds to read).
 
-    `data` is a folder with the data set, in place of the Hub. Raises UserError when the data cannot be had.
+    `data` is a folder with the data set, in place of the Hub. Raises UserError when the data cannot be had, and then
+    Unreached when they were to come over the network, which may be better tomorrow.
     """
     config = {key: value for key, value in load_yaml(TASKS / path).items() if key not in ("tag", "group")}
     if data is not None:
@@ -131,7 +137,8 @@ def load(path: str, data: Path | None) -> Task:
             (task,) = TaskManager(include_defaults=False).load([config])["tasks"].values()
         except (OSError, ValueError, DatasetsError) as error:
             (first, *_) = str(error).strip().splitlines() or [type(error).__name__]
-            raise UserError(f"its data {config['dataset_path']} cannot be loaded: {first}") from None
+            kind = UserError if data is not None else Unreached
+            raise kind(f"its data {config['dataset_path']} cannot be loaded: {first}") from None
     return task
 
 

@@ -12,7 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from harness import hub, outlook
 from harness.config import Config, Profile, load_config, load_profile
+from harness.errors import leave
 from harness.metrics import load_suite
 from harness.runs import RunSettings, asked, canonical, resolve, run_ids, tuned
 from harness.spec import Paper, load_papers
@@ -47,6 +49,7 @@ class Plan:
         config = load_config(overrides=dict(overrides or {}))
         profile, everything = load_profile(config.profile), load_papers()
         profile = profile.model_copy(update={"hub": config.hub})
+        outlook.refuse(config, profile)
         known = resolve(everything, profile)  # with the claims of all papers: what a run is trained on is no choice
         papers = {slug: paper for slug, paper in everything.items() if config.papers == "all" or slug in config.papers}
         wanted = {run for paper in papers.values() for run in run_ids(paper, profile).values()}
@@ -216,9 +219,13 @@ class Plan:
         return [self.manifest()] if task in CORPUS else []
 
     def files(self) -> list[str]:
-        """Files that the settings of suites name, as far as they are there."""
+        """Files that suites read besides the corpus, as far as they are there."""
         named = [getattr(load_suite(suite), "files", None) for suite in self.config.suites]
         return sorted({str(path) for of in named if of for path in of(self.profile) if path.is_file()})
+
+    def local(self, name: str | None) -> list[str]:
+        """The files here of what the Hub calls `name`."""
+        return [str(path) for path in hub.files(name, self.config.hub)] if name else []
 
     def arguments(self) -> str:
         """What a report step is told on its command line, so that it sees this configuration, overrides and all."""
@@ -239,3 +246,14 @@ class Plan:
     def gpu(self) -> dict[str, int]:
         """One GPU a job where this machine has any and the config does not turn them down."""
         return {"gpu": 1} if self.config.device != "cpu" and any(Path("/dev").glob("nvidia[0-9]*")) else {}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Say what a configuration makes, what is in the way of it, and what would settle the claims left open before."""
+    parser = ArgumentParser(prog="python -m harness.plan", description="What lies ahead of a configuration.")
+    add_options(parser)
+    print(*outlook.lines(Plan.asked(parser.parse_args(arguments))), sep="\n")
+
+
+if __name__ == "__main__":
+    leave(main)

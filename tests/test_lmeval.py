@@ -121,6 +121,46 @@ def test_both_suites_offline_end_to_end():
     assert all(sample.prompt and sample.answers for sample in samples)
 
 
+def test_budgets_known_at_planning_time_are_those_of_the_tasks():
+    from harness import lmeval
+
+    for name in longbench.TASKS | longbench.BY_LENGTH:
+        config = lmeval.load_yaml(lmeval.TASKS / f"longbench/{name}.yaml")
+        assert config["generation_kwargs"]["max_gen_toks"] == longbench.BUDGETS[name.removesuffix("_e")]
+
+
+class Silent:
+    """An answerer who is not asked."""
+
+    window = 512
+
+
+def test_what_the_network_did_not_bring_is_a_failure_and_no_gap(monkeypatch: pytest.MonkeyPatch):
+    from harness import lmeval, text
+    from harness.errors import UserError
+
+    def load(path: str, data: Path | None):
+        assert data is None
+        raise lmeval.Unreached(f"{path} cannot be loaded: no route to host")
+
+    monkeypatch.setattr(lmeval, "load", load)
+    monkeypatch.setattr(text, "asked", lambda *given: (Silent(), Letters()))
+    for name in hub.OFFLINE:
+        monkeypatch.delenv(name)
+    wanted = Profile.model_construct(
+        name="test",
+        tasks={},
+        suites={"zeroshot": zeroshot.Settings(tasks=("piqa",)), "longbench": longbench.Settings(tasks=("trec",))},
+        hub=None,
+        noise=0,
+    )
+    for suite in (zeroshot, longbench):
+        found = []
+        with pytest.raises(UserError, match=r"^(piqa|trec): \S+ cannot be loaded: no route to host$"):
+            found.extend(suite.evaluate(None, None, wanted, 0, "cpu"))
+        assert not any(isinstance(each, Gap) and each.task != "all" for each in found)
+
+
 def request(*args):
     return SimpleNamespace(args=args)
 

@@ -6,7 +6,11 @@
     SHARED_ITEMS         optional: True where the items behind its numbers are the same in every seed (one text): their
                          choice is a source of chance of its own; left out where each seed draws its own
     cells(profile)       (task, length in tokens or None, metric) of everything it measures there, in order
-    files(profile)       optional: files, named in its settings, that it reads: where one changes, it measures again
+    files(profile)       optional: files that it reads besides the corpus: where one changes, it measures again
+    named(profile)       optional: {key of its settings: file that it names}; where one is missing, nothing is trained
+    obstacles(profile, window)   optional: {task: why it cannot be measured}, found in no time, so that it can be said
+                         before anything is trained; `window` is what a model reads and writes at most, None where that
+                         is not known yet
     may_lack(cell)       optional: whether a mechanism may rightly have no such cell, as a head that it does not have
     evaluate(model, settings, profile, seed, device)
                          Rows of those cells. `model` maps tokens_BT to logits_BTV and is in evaluation mode, `settings`

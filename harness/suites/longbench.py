@@ -10,12 +10,14 @@ is the mean over questions × 100. Otherwise: samsum may begin with a line break
     <task>_e-0-4k    LongBench-E: questions whose text has up to 4,000 words; 4-8k and 8k-up likewise
     all              score: the plain mean of the tasks listed (not of -E), where every one of them was measured
 
-A task that writes as much as the window holds, or whose data or scoring are not at hand, is a gap with its reason.
+A task that writes as much as the window holds, or whose data or scoring are not at hand, is a gap with its reason. One
+whose data the network did not bring makes the record `failed`, after the other tasks, so that it is tried again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from harness.closed import Count, Distinct
 from harness.config import Profile, SuiteSettings
 from harness.errors import UserError, suggest
 from harness.metrics import Metric
+from harness.room import Misfit, crowded, refuse_budget
 from harness.suites import Cell, Gap, Row, Sample, ratio
 
 TASK = "lm"
@@ -63,6 +66,9 @@ TASKS = {  # name: metric
     "lcc": "code_sim",
     "repobench-p": "code_sim",
 }
+BUDGETS = {"narrativeqa": 128, "qasper": 128, "samsum": 128, "multifieldqa_en": 64, "trec": 64}  # tokens of an answer
+BUDGETS |= dict.fromkeys(("gov_report", "qmsum", "multi_news"), 512) | dict.fromkeys(("lcc", "repobench-p"), 64)
+BUDGETS |= {name: 32 for name in TASKS if name not in BUDGETS}  # all as in LongBench's config/dataset2maxlen.json
 BY_LENGTH = {f"{name}_e": metric for name, metric in TASKS.items() if name not in ("narrativeqa", "musique", "qmsum")}
 BUCKETS = {"0-4k": (0, 4000), "4-8k": (4000, 8000), "8k-up": (8000, 10**9)}  # words of the text: from, below
 FIRST_LINE = ("trec", "triviaqa", "samsum")
@@ -104,29 +110,40 @@ def task_cells(name: str) -> list[Cell]:
     return [(name, None, metric) for metric in (TASKS[name], "at_limit", "prompt_tokens")]
 
 
-def obstacles(profile: Profile) -> dict[str, str]:
-    """Why tasks cannot be measured on this machine, by task; asked before anything is computed."""
-    why = hub.obstacle(DATA, profile.hub, NEEDS)
-    return dict.fromkeys(profile.suite("longbench").tasks, why) if why else {}
+def files(profile: Profile) -> list[Path]:
+    """The local files that stand for the Hub's."""
+    return hub.files(DATA, profile.hub)
+
+
+def obstacles(profile: Profile, window: int | None = None) -> dict[str, str]:
+    """Why tasks cannot be measured, by task, by this machine or in this window; asked before anything is computed."""
+    tasks = profile.suite("longbench").tasks
+    if why := hub.obstacle(DATA, profile.hub, NEEDS):
+        return dict.fromkeys(tasks, why)
+    found = {name: window and crowded(BUDGETS[name.removesuffix("_e")], window) for name in tasks}
+    return {name: f"not applicable: {why}" for name, why in found.items() if why}
 
 
 def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any) -> Iterator[Row | Gap | Sample]:
     """Rows of every cell, samples of every task."""
     wanted, lacking = profile.suite("longbench"), obstacles(profile)
     means: dict[str, tuple[float, int, float | None]] = {}
+    unreached: dict[str, str] = {}
     for name in wanted.tasks:
         if name not in lacking:
-            from harness import adapter, lmeval, text
+            from harness import lmeval, text
 
             asked = lmeval.Harness(*text.asked(model, settings, profile, wanted.window), middle=True)
             try:
                 task = lmeval.load(f"longbench/{name}.yaml", hub.place(DATA, profile.hub))
                 budget = int(task.config.generation_kwargs["max_gen_toks"])
-                adapter.refuse_budget(budget, asked.answerer.window)
+                refuse_budget(budget, asked.answerer.window)
                 task.config.generation_kwargs["until"] = []  # whole answers; `score` takes their first line
+            except lmeval.Unreached as error:
+                unreached[name] = str(error)
             except UserError as error:
                 lacking[name] = str(error)
-            except adapter.Misfit as error:
+            except Misfit as error:
                 lacking[name] = f"not applicable: {error}"
             else:
                 for found in measure(name, asked, task, wanted.limit):
@@ -138,6 +155,8 @@ def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any
     listed = [name for name in wanted.tasks if name in TASKS]
     if listed:
         yield mean_of_tasks(means, listed)
+    if unreached:
+        raise UserError(hub.unreached(unreached))
 
 
 def measure(name: str, asked: Any, task: Any, limit: int | None) -> Iterator[Row | Gap | Sample]:

@@ -101,8 +101,14 @@ def may_lack(cell: Cell) -> bool:
 
 def files(profile: Profile) -> list[Path]:
     """The files that are read in place of the corpus."""
+    return list(named(profile).values())
+
+
+def named(profile: Profile) -> dict[str, Path]:
+    """The same by the key of the settings that names them; they must be there."""
     wanted = profile.suite("ruler")
-    return [Path(name) for name in (wanted.haystack, wanted.squad, wanted.hotpotqa) if name]
+    given = {key: getattr(wanted, key) for key in ("haystack", "squad", "hotpotqa")}
+    return {key: Path(name) for key, name in given.items() if name}
 
 
 def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any) -> Iterator[Row | Gap | Sample]:

@@ -7,13 +7,15 @@
 
 Contexts that are too long lose their beginning; whole documents are scored in windows, each token once, as
 `harness.adapter` says, and numbers of different windows are not comparable. n counts questions, for wikitext documents;
-the standard error is over them. A task whose data are not at hand is a gap with its reason, never 0.
+the standard error is over them. A task whose data are not at hand is a gap with its reason, never 0; one whose data
+the network did not bring makes the record `failed`, after the other tasks, so that it is tried again.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,7 +71,13 @@ def cells(profile: Profile) -> list[Cell]:
     return [(name, None, metric) for name in profile.suite("zeroshot").tasks for metric in TASKS[name][2]]
 
 
-def obstacles(profile: Profile) -> dict[str, str]:
+def files(profile: Profile) -> list[Path]:
+    """The local files that stand for the Hub's."""
+    wanted = {TASKS[name][1] for name in profile.suite("zeroshot").tasks}
+    return [file for dataset in sorted(wanted) for file in hub.files(dataset, profile.hub)]
+
+
+def obstacles(profile: Profile, window: int | None = None) -> dict[str, str]:
     """Why tasks cannot be measured on this machine, by task; asked before anything is computed."""
     found = {name: hub.obstacle(TASKS[name][1], profile.hub) for name in profile.suite("zeroshot").tasks}
     return {name: why for name, why in found.items() if why}
@@ -78,13 +86,15 @@ def obstacles(profile: Profile) -> dict[str, str]:
 def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any) -> Iterator[Row | Gap]:
     """Rows of every cell."""
     wanted, lacking = profile.suite("zeroshot"), obstacles(profile)
-    ready = {}
+    ready, unreached = {}, {}
     for name in wanted.tasks:
         if name not in lacking:
             from harness import lmeval
 
             try:
                 ready[name] = lmeval.load(TASKS[name][0], hub.place(TASKS[name][1], profile.hub))
+            except lmeval.Unreached as error:
+                unreached[name] = str(error)
             except UserError as error:
                 lacking[name] = str(error)
     yield from (Gap(name, None, metric, why) for name, why in lacking.items() for metric in TASKS[name][2])
@@ -98,6 +108,8 @@ def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any
                 yield from rows(name, lmeval.run(asked, task, limit))
             except adapter.Misfit as error:
                 yield from (Gap(name, None, metric, f"not applicable: {error}") for metric in TASKS[name][2])
+    if unreached:
+        raise UserError(hub.unreached(unreached))
 
 
 def rows(name: str, samples: list[dict[str, Any]]) -> Iterator[Row]:

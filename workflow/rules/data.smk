@@ -1,6 +1,7 @@
 rule corpus:
     input:
         dependencies.whole("harness.data"),
+        PLAN.local(PLAN.profile.data.hub and PLAN.profile.data.hub.dataset),
     output:
         "results/data/{corpus}/manifest.json",
         "results/data/{corpus}/tokenizer.json",
@@ -18,7 +19,9 @@ rule corpus:
         mem_mb=2000,
         profile=PLAN.config.profile,  # no param: its name alone changes no result
         runtime=60,
+    params:
+        hub=PLAN.hub() if PLAN.profile.data.hub else "",
     message:
         "corpus of {resources.profile} ({log})"
     shell:
-        "python -m harness.data --profile {resources.profile} > {log} 2>&1"
+        "python -m harness.data --profile {resources.profile} {params.hub} > {log} 2>&1"

@@ -24,6 +24,7 @@ rule evaluate:
         suites=PLAN.config.suites,
         hub=PLAN.hub(),
         untrained=lambda wc: PLAN.untrained(wc.run),
+        lacking=outlook.obstacles(PLAN),  # what is mended is measured
         settings=[PLAN.profile.suite(suite).model_dump(mode="json") for suite in PLAN.config.suites],
     message:
         "evaluate {wildcards.run}, seed {wildcards.seed} ({log})"

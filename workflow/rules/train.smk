@@ -60,6 +60,7 @@ rule train:
 rule pretrained:
     input:
         code=dependencies.job("harness.pretrained"),
+        model=lambda wc: PLAN.local(PLAN.runs[wc.run].hf),
     output:
         "results/runs/{run}/{task}/seed{seed}/run.json",
     log:
