@@ -45,7 +45,7 @@ def told(impl: str, args: Mapping[str, Any]) -> Sheet:
 def _sheet(impl: str, args: str) -> Sheet:
     given = json.loads(args)
     if impls.kind(impl) == METHOD:
-        metrics = impls.method(impl, given).METRICS
+        metrics = impls.build_method(impl, given).METRICS
         return Sheet(metrics, tuple((task, None, metric) for task in tasks.names() for metric in metrics))
-    study = impls.study(impl, given)
+    study = impls.build_study(impl, given)
     return Sheet(study.METRICS, tuple(study.cells()), study.AXES)

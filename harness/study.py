@@ -73,7 +73,7 @@ def make(job: Job, effort: float, on: str, say: Callable[[str], None]) -> dict[s
     wanted: list[Cell] = []
     metrics: dict[str, Metric] = {}
     try:
-        study = impls.study(job.run.impl, job.run.args, effort)
+        study = impls.build_study(job.run.impl, job.run.args, effort)
         wanted, metrics = study.cells(), dict(study.METRICS)
         title = f"{job.run.id} seed {job.seed}"
         for row in study.run(job.seed, on, Notebook(job.state_file.parent, fingerprint(record), title, say)):

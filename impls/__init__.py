@@ -58,12 +58,12 @@ def build(name: str, d_model: int, args: dict[str, Any]) -> TokenMixer:
     return _class(name)(d_model, config(name, args))
 
 
-def study(name: str, args: dict[str, Any], effort: float = 1.0) -> Study:
+def build_study(name: str, args: dict[str, Any], effort: float = 1.0) -> Study:
     """A study; `effort` in (0, 1] scales its steps and samples."""
     return _class(name)(config(name, args), effort)
 
 
-def method(name: str, args: dict[str, Any], effort: float = 1.0) -> Method:
+def build_method(name: str, args: dict[str, Any], effort: float = 1.0) -> Method:
     """A method; `effort` in (0, 1] scales what it calibrates and heals with."""
     return _class(name)(config(name, args), effort)
 
