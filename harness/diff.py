@@ -5,7 +5,7 @@
 Runs are matched by mechanism, arguments and recipe, cells by their key. A cell moved when the difference of its means
 is told apart from 0 by the spread over seeds: Student's t of two samples with pooled variance, two-sided, 5 % after
 Holm's correction over all cells whose numbers changed. With one seed on either side nothing can be said of noise, and
-the cell is counted apart.
+the cell is counted apart. Metrics that a clock measures are not compared.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from scipy.special import stdtr
 
 from harness import history
 from harness.errors import UserError, leave
+from harness.metrics import timed
 from harness.runs import canonical
 from harness.stats import ALPHA
 from harness.verdict import holm
@@ -69,7 +70,7 @@ def compare(before: Record, after: Record) -> Changes:
     """All that changed from one record to another."""
     compared, changed = 0, []
     for run, old, new in _pairs(before, after):
-        for place in sorted(old.keys() & new.keys()):
+        for place in sorted(place for place in old.keys() & new.keys() if not timed(place)):
             compared += 1
             if old[place] != new[place]:
                 changed.append((run, place, list(old[place].values()), list(new[place].values())))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
@@ -28,6 +28,7 @@ class Metric:
     better: Literal["higher", "lower", "none"]
     chance: float | None = None
     summary: str = ""
+    timed: bool = False  # a clock measures it, so that it differs from one evaluation of a model to the next
 
 
 @dataclass(frozen=True)
@@ -73,3 +74,11 @@ def load_suite(name: str) -> ModuleType:
     if name not in suite_names():
         raise UserError(f"unknown suite {name!r}{suggest(name, suite_names())}")
     return importlib.import_module(f"harness.suites.{name}")
+
+
+@cache
+def timed(place: str) -> bool:
+    """Whether a clock measures what a key names: two builds that differ in nothing else found out the same."""
+    key = parse_key(place)
+    known = load_suite(key.suite).METRICS.get(key.metric) if key.suite in suite_names() else None
+    return known is not None and known.timed
