@@ -24,6 +24,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from harness.errors import leave
 from harness.plan import Plan, add_options
 from harness.report import (
+    efficiency,
     export,
     history,
     literature,
@@ -46,7 +47,7 @@ from harness.report.tables import Table
 RESULTS = Path("results")
 TEMPLATES = Path(__file__).parent.parent / "templates"
 BATCH = 50  # pages
-SOURCES = (overview, paper, suite, run, literature, history, proof, reference)
+SOURCES = (overview, paper, suite, efficiency, run, literature, history, proof, reference)
 
 
 def build(evidence: Evidence, out: Path) -> int:
@@ -116,7 +117,7 @@ def environment(evidence: Evidence, gallery: Gallery) -> Environment:
     env.globals |= {
         "suite_names": evidence.config.suites,
         "has_proofs": bool(evidence.proofs),
-        "has_costs": reference.has_costs(evidence),
+        "has_costs": efficiency.has_costs(evidence),
         "picture": gallery.picture,
         "chart_path": export.chart_path,
         "verdict_names": VERDICTS,

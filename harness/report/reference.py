@@ -1,4 +1,4 @@
-"""Pages that are not about one paper or suite: compare two runs, efficiency, methods, provenance."""
+"""Pages that are not about one paper or suite: compare two runs, methods, provenance."""
 
 from __future__ import annotations
 
@@ -9,28 +9,16 @@ from typing import Any
 from harness import checks
 from harness.claims import tests
 from harness.metrics import load_suite
-from harness.report import charts
-from harness.report.evidence import DONE, Cell, Evidence
+from harness.report.evidence import DONE, Evidence
 from harness.report.numbers import compact, duration
-from harness.report.overview import headline
-from harness.report.page import Page, cell_name, heading, legend, run_item, t_table, words
-from harness.report.tables import ARROWS, Column, Item, Row, Table
-
-EFFICIENCY = "efficiency"  # the suite whose measurements are costs
+from harness.report.page import Page, cell_name, heading, run_item, t_table, words
+from harness.report.tables import Column, Item, Row, Table
 
 
 def pages(evidence: Evidence) -> Iterator[Page]:
     yield compare(evidence)
-    if has_costs(evidence):
-        context = {"charts": pareto(evidence), "legend": legend(evidence)}
-        yield Page("efficiency.html", "efficiency.html.j2", "Efficiency", context, "time memory state pareto")
     yield methods(evidence)
     yield provenance(evidence)
-
-
-def has_costs(evidence: Evidence) -> bool:
-    """Whether costs were measured."""
-    return any(cell.suite == EFFICIENCY for run in evidence.runs.values() for cell in run.values)
 
 
 def compare(evidence: Evidence) -> Page:
@@ -64,32 +52,6 @@ def run_data(evidence: Evidence) -> Iterator[tuple[str, dict[str, Any]]]:
             run.id,
             {cell.id: {str(s): v.value for s, v in sorted(seeds.items())} for cell, seeds in run.values.items()},
         )
-
-
-def pareto(evidence: Evidence) -> list[charts.Chart]:
-    """Quality against each cost, a chart a cost at its longest length."""
-    quality = next((cell for cell in headline(evidence) if cell.suite != EFFICIENCY), None)
-    costs: dict[tuple[str, str], Cell] = {}
-    for cell in evidence.cells:
-        if cell.suite == EFFICIENCY:
-            costs[cell.task, cell.metric] = cell
-    if quality is None:
-        return []
-    drawn = []
-    for cell in costs.values():
-        points: list[charts.Point] = []
-        for run in evidence.runs.values():
-            a, b = run.values.get(cell, {}), run.values.get(quality, {})
-            points += [(run.label, seed, a[seed].value, b[seed].value) for seed in sorted(a.keys() & b.keys())]
-        if points:
-            axes = [f"{cell_name(evidence, c)} {ARROWS.get(evidence.metric(c).better, '')}" for c in (cell, quality)]
-            id = f"pareto-{cell.task}-{cell.metric}".replace("_", "-")
-            drawn.append(
-                charts.scatter(
-                    id, f"Quality against {words(cell.metric)}", points, evidence.styles, x=axes[0], y=axes[1]
-                )
-            )
-    return drawn
 
 
 def methods(evidence: Evidence) -> Page:
