@@ -34,6 +34,7 @@ from harness.report import (
     paper,
     proof,
     prose,
+    raw,
     reference,
     run,
     suite,
@@ -47,7 +48,7 @@ from harness.report.tables import Table
 RESULTS = Path("results")
 TEMPLATES = Path(__file__).parent.parent / "templates"
 BATCH = 50  # pages
-SOURCES = (overview, paper, suite, efficiency, run, literature, history, proof, reference)
+SOURCES = (overview, paper, suite, efficiency, run, raw, literature, history, proof, reference)
 
 
 def build(evidence: Evidence, out: Path) -> int:
@@ -80,8 +81,8 @@ def write(evidence: Evidence, out: Path) -> int:
                 entries += page.entries
             pages += len(batch)
         assets(env, entries, out)
-    for id, values in reference.run_data(evidence):
-        put(out / "data" / f"{id}.js", export.script("attest.run", id, values))
+    for id, values, items in reference.run_data(evidence):
+        put(out / "data" / f"{id}.js", export.script("attest.run", id, values, items))
     export.copies(evidence, out)
     export.logs(evidence, out)
     export.crate(evidence, out)

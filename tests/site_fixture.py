@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import aggregate, history, site
+from harness import aggregate, history, items, records, site
 from harness.config import Config, Profile, load_profile
 from harness.files import write_json
 from harness.judge import judge
@@ -110,8 +110,31 @@ def make(plan: Plan, results: Path, *, gaps: bool = True) -> None:
     found = read(results / "measurements.csv", results / "runs.json", results / "items.parquet")
     bench = Bench(plan.profile, plan.config.seeds, plan.config.suites, found)
     write_json(results / "verdicts.json", judge(plan.papers, plan.runs, bench))
+    keep_scores(rows, results)
+    keep_answers(plan, results)
     impls = {run.impl for run in plan.runs.values()} | {"sla"}
     write_json(results / "proofs.json", [proof(impl, gaps).model_dump(mode="json") for impl in sorted(impls)])
+
+
+def keep_scores(rows: list[dict[str, Any]], results: Path) -> None:
+    """Of the test text 64 scores a cell, as many windows; softpick beats the others on each."""
+    found = []
+    for row in (row for row in rows if row["suite"] == "loss"):
+        scores_I = generator("items", row["run"], row["task"], row["seed"]).normal(row["value"], 0.2, 64)
+        found.append(items.Scores(row, scores_I - 9 * (row["impl"] == "softpick")))
+    (results / "items.parquet").write_bytes(items.to_parquet(found))
+
+
+def keep_answers(plan: Plan, results: Path) -> None:
+    """What one model wrote: hostile texts, the second of them long."""
+    run = next(run.id for run in plan.runs.values() if run.impl == "gla")
+    texts = [TITLES[0], "".join(f"{k} " for k in range(2_000)) + TITLES[1], *TITLES[2:]]
+    raw = [
+        {"task": task, "length": 128, "prompt": text, "output": text, "answers": [TITLES[0]], "score": 0.5}
+        for task in ("needle-1", "mqar-4")
+        for text in texts
+    ]
+    write_json(records.folder(run, "recall", 1, results / "runs") / "recall.raw.json", raw)
 
 
 def proof(impl: str, gaps: bool) -> Proof:
@@ -216,8 +239,14 @@ def rows(plan: Plan, run: RunSettings, suite: str, seed: int) -> Iterator[dict[s
         n = 512
         if module.METRICS[metric].unit == "share":
             load = int(task.rpartition("-")[2]) if task.rpartition("-")[2].isdigit() else 1
-            p = skill ** (math.log2(load + 1) / 2) * (0.93 if run.impl != "sigmoid" else 0.5) ** far
+            p = (
+                skill / load
+                if suite == "sinks"
+                else skill ** (math.log2(load + 1) / 2) * (0.93 if run.impl != "sigmoid" else 0.5) ** far
+            )
             value = round(min(1.0, max(0.0, p + 0.03 * float(rng.normal()))) * n) / n
+        elif module.METRICS[metric].unit == "weight":
+            value = abs(0.3 * skill + 0.1 * float(rng.normal()))
         else:
             value = 2.1 + 0.25 * (1 - skill) + shared + 0.008 * float(rng.normal()) + 0.05 * far * (1.1 - skill)
             value = math.exp(value * 2) if metric == "perplexity" else value
@@ -284,7 +313,7 @@ def ordinary_paper() -> Paper:
 
 def whole_plan() -> Plan:
     """The laptop profile with the ordinary paper and all hostile ones."""
-    config, profile = Config(), load_profile("laptop")
+    config, profile = Config(suites=("loss", "recall", "sinks")), load_profile("laptop")
     papers = {"eight": ordinary_paper(), **hostile_plan(config, profile).papers}
     return Plan(config, profile, papers, resolve(papers, profile))
 

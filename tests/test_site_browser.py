@@ -23,6 +23,8 @@ KINDS = (
     "papers/eight.html",
     "papers/paper-0.html",
     "suites/recall.html",
+    "suites/sinks.html",
+    "raw/gla",
     "runs/index.html",
     "runs/gla",
     "compare.html",
@@ -266,10 +268,13 @@ def test_two_runs_are_compared_by_seed(visit):
     page.locator("#run-a").select_option(label="softpick")
     page.locator("#run-b").select_option(label="linear_attention")
     page.locator("#cells caption", has_text="softpick (A) against linear_attention (B)").wait_for()
-    row = page.locator("#cells tbody tr", has_text="recall/mqar-32")
+    row = page.locator("#cells tbody tr", has_text="recall/mqar-16")
     a, b, difference = (float(row.locator("td").nth(k).get_attribute("data-v")) for k in range(3))
     assert difference == pytest.approx(a - b, abs=1e-9)
     assert row.locator("td").nth(5).inner_text() == "A"
+    items = page.locator("#cells tbody tr", has_text="loss/test bits per byte").locator("td").nth(6)
+    assert items.inner_text() == "64 : 0 : 0", "softpick's scores are the lower ones"
+    assert row.locator("td").nth(6).get_attribute("title") == "no items kept"
     url = page.url
     page.get_by_role("button", name="Swap A and B").click()
     page.locator("#cells caption", has_text="linear_attention (A)").wait_for()

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness import suites
+from harness import records, suites
 from harness.config import Config, Profile
 from harness.metrics import Metric
 from harness.proofs.record import Proof
@@ -91,6 +91,7 @@ class Evidence:
     proofs: list[Proof]
     results: Path
     history: list[dict[str, Any]] = field(default_factory=list)  # records of the last builds, oldest first
+    items: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # run -> cell's id -> packed scores
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -112,6 +113,18 @@ class Evidence:
             drawn[run.label] = Style(style.index, style.colour, shape, dash)
             seen[run.impl] += 1
         return drawn
+
+    @cached_property
+    def written(self) -> dict[str, dict[str, Path]]:
+        """By run and suite, the file of the answers that the first seed with any kept; only runs that have one."""
+        found: dict[str, dict[str, Path]] = {}
+        for run in self.runs:
+            for suite, task in self.tasks.items():
+                paths = (records.folder(run, task, seed, self.results / "runs") for seed in self.seeds)
+                kept = (path / f"{suite}.raw.json" for path in paths)
+                if path := next((path for path in kept if path.is_file()), None):
+                    found.setdefault(run, {})[suite] = path
+        return found
 
     def metric(self, cell: Cell) -> Metric:
         return self.metrics.get((cell.suite, cell.metric)) or Metric(unit="", better="none")

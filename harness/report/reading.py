@@ -17,6 +17,7 @@ from harness.files import read_json
 from harness.metrics import load_suite
 from harness.plan import Plan
 from harness.proofs.record import read as read_proofs
+from harness.report import items
 from harness.report.evidence import Cell, Evidence, Run, Value
 from harness.runs import run_ids
 from harness.spec import Paper
@@ -47,6 +48,7 @@ def load(plan: Plan, results: Path) -> Evidence:
         proofs=read_proofs(proofs) if (proofs := results / "proofs.json").exists() else [],
         results=results,
         history=history.latest(BUILDS, results / "history"),
+        items=items.read(results / "items.parquet"),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness import checks
@@ -45,12 +45,13 @@ def compare(evidence: Evidence) -> Page:
     return Page("compare.html", "compare.html.j2", "Compare two runs", context, "difference interval pair")
 
 
-def run_data(evidence: Evidence) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(run id, {cell id: {seed: value}}) of every run: what the compare page loads."""
+def run_data(evidence: Evidence) -> Iterator[tuple[str, dict[str, Any], Mapping[str, str]]]:
+    """(run id, {cell id: {seed: value}}, {cell id: packed scores}) of every run: what the compare page loads."""
     for run in evidence.runs.values():
         yield (
             run.id,
             {cell.id: {str(s): v.value for s, v in sorted(seeds.items())} for cell, seeds in run.values.items()},
+            evidence.items.get(run.id, {}),
         )
 
 

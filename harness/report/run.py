@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
-from harness.report import charts, export, tuning
+from harness.report import charts, export, raw, tuning
 from harness.report.evidence import DONE, Cell, Evidence, Run, docstring, reading, trouble
 from harness.report.numbers import commit, count, decimals, duration, show
 from harness.report.page import Page, at, heading
@@ -29,11 +29,12 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "recipe": [(f"{task}: {key}", str(v)) for task, given in run.recipe.items() for key, v in given.items()],
             "settings": settings(run),
             "seeds": seed_table(evidence, run),
-            "measurements": measurements(evidence, run),
+            "measurements": measurements(evidence, run, raw.anchors(evidence, run)),
             "charts": pictures(evidence, run),
             "rates": tuning.table(evidence, [run]),
             "rate_charts": tuning.pictures(evidence, [run]) if len(evidence.runs) <= MANY else [],
             "commands": commands(evidence, run),
+            "answers": run.id in evidence.written,
             "commits": sorted({commit(record["commit"]) for record in run.records.values() if record.get("commit")}),
         }
         text = " ".join([run.id, run.impl, *(slug for slug, _ in run.uses)])
@@ -96,20 +97,22 @@ def _or_reason(value: Any, write: Any, why: str) -> Item:
     return Item(write(value), float(value)) if value is not None else Item("missing", why=why or "not recorded")
 
 
-def measurements(evidence: Evidence, run: Run) -> list[Table]:
-    """One table a suite: every cell with its mean, interval, and each seed's own value."""
+def measurements(evidence: Evidence, run: Run, answers: Container[str] = ()) -> list[Table]:
+    """One table a suite: every cell with its mean, interval, each seed's own value, and where `answers` are shown."""
     tables = []
     for suite in evidence.config.suites:
-        rows = [_measurement(evidence, run, cell) for cell in evidence.cells if cell.suite == suite]
+        rows = [_measurement(evidence, run, cell, answers) for cell in evidence.cells if cell.suite == suite]
         columns = [Column("Task"), Column("Metric"), Column("Mean ± half interval", numeric=True)]
         columns += [Column(f"Seed {seed}", numeric=True) for seed in evidence.seeds]
         columns.append(Column("n a seed", numeric=True))
+        if suite in evidence.written.get(run.id, {}):
+            columns.append(Column("Answers"))
         caption = f"Suite {suite}: mean over seeds ± half of its 95 % interval, and every seed"
         tables.append(Table(f"suite-{suite}", caption, tuple(columns), tuple(rows)))
     return tables
 
 
-def _measurement(evidence: Evidence, run: Run, cell: Cell) -> Row:
+def _measurement(evidence: Evidence, run: Run, cell: Cell, answers: Container[str]) -> Row:
     metric, values, summary = evidence.metric(cell), run.values.get(cell, {}), run.summary(cell)
     gaps = evidence.missing(run, cell)
     places = decimals(value.value for value in values.values())
@@ -134,6 +137,10 @@ def _measurement(evidence: Evidence, run: Run, cell: Cell) -> Row:
             items.append(Item(gaps[seed].partition(":")[0], why=gaps[seed]))
     n = sorted({value.n for value in values.values() if value.n is not None})
     items.append(Item(count(n[0]) if len(n) == 1 else f"{count(n[0])}–{count(n[-1])}", n[0]) if n else Item(""))
+    if cell.suite in evidence.written.get(run.id, {}):
+        place = raw.anchor(cell.suite, cell.task, cell.length)
+        link = Item("read some", href=f"../raw/{run.id}.html#{place}")
+        items.append(link if place in answers else Item("none", why="the site shows none of this cell"))
     return Row(tuple(items), id=cell.id)
 
 

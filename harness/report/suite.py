@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.metrics import load_suite
-from harness.report import charts
+from harness.report import charts, heads
 from harness.report.evidence import Cell, Evidence, Run
 from harness.report.page import (
     Page,
@@ -40,6 +40,7 @@ def pages(evidence: Evidence) -> Iterator[Page]:
                 (words(key), evidence.metrics[name, key]) for key in metrics if (name, key) in evidence.metrics
             ],
             "tables": [heat_map(ties, name, metric, runs) for metric in metrics],
+            "heads": heads.panels(evidence, name, spokesmen(runs)),
             "charts": pictures(evidence, name, runs),
             "legend": legend(evidence, spokesmen(runs)),
             "some": len(spokesmen(runs)) < len(runs),
@@ -75,7 +76,7 @@ def heat_map(ties: Ties, suite: str, metric: str, runs: Sequence[Run]) -> Table:
     caption = f"{words(metric)}: mean over seeds ± half of its 95 % interval{items}. {SHARED_LETTERS}"
     if len(runs) < everyone:
         caption += f". The best {len(runs):,} of {everyone:,} runs by the first column; measurements.csv has all"
-    columns = (Column("Mechanism"), *(column(evidence, cell) for cell in cells))
+    columns = (Column("Mechanism"), *(column(evidence, cell, shown=heads.place(cell) is None) for cell in cells))
     return Table(f"heat-{metric}", caption, columns, tuple(rows), style="dense")
 
 

@@ -7,7 +7,8 @@
   var a = document.getElementById("run-a"), b = document.getElementById("run-b"), out = document.getElementById("compared");
   document.getElementById("pick").hidden = false;
 
-  attest.run = function (id, cells) { found[id] = cells; };
+  var items = {};
+  attest.run = function (id, cells, packed) { found[id] = cells; items[id] = packed; };
 
   function choose() { attest.set({ a: a.value, b: b.value }); show(); }
   a.addEventListener("change", choose);
@@ -35,8 +36,8 @@
 
   function draw(x, y) {
     var rows = data.cells.map(function (cell) { return row(cell, found[x][cell[0]] || {}, found[y][cell[0]] || {}, x, y); });
-    var heads = ["Measurement", labels[x], labels[y], "A − B", "95 % interval", "Seeds", "In favour of"];
-    var head = make("tr", {}, heads.map(function (text, k) { return make("th", { scope: "col", className: k > 0 && k < 6 ? "num" : "", textContent: text }); }));
+    var heads = ["Measurement", labels[x], labels[y], "A − B", "95 % interval", "Seeds", "In favour of", "Items for A : for B : even"];
+    var head = make("tr", {}, heads.map(function (text, k) { return make("th", { scope: "col", className: k > 0 && k !== 6 ? "num" : "", textContent: text }); }));
     var caption = make("caption", { textContent: labels[x] + " (A) against " + labels[y] + " (B)" });
     var table = make("table", { id: "cells" }, [caption, make("thead", {}, [head]), make("tbody", {}, rows)]);
     var scroll = make("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": "Differences of two runs" }, [table]);
@@ -52,10 +53,30 @@
     var places = decimals(Object.values(xs).concat(Object.values(ys)));
     var head = make("th", { scope: "row", textContent: cell[1] + unit + ({ higher: " ↑", lower: " ↓" }[better] || "") });
     var items = [value(xs, x, id, places), value(ys, y, id, places)];
-    if (!d.length) return make("tr", {}, [head].concat(items, [gap("no common seed"), gap("no common seed"), num("0", 0), gap("no common seed")]));
+    if (!d.length) return make("tr", {}, [head].concat(items, [gap("no common seed"), gap("no common seed"), num("0", 0), gap("no common seed"), counted(id, better, x, y)]));
     var m = mean(d), half = d.length > 1 ? t(d.length - 1) * Math.sqrt(d.reduce(function (s, v) { return s + (v - m) * (v - m); }, 0) / (d.length - 1) / d.length) : null;
     var interval = half === null ? gap("one seed has no interval") : num(write(m - half, places, true) + " to " + write(m + half, places, true), m);
-    return make("tr", {}, [head].concat(items, [num(write(m, places, true), m), interval, num(String(d.length), d.length), favour(m, half, better)]));
+    return make("tr", {}, [head].concat(items, [num(write(m, places, true), m), interval, num(String(d.length), d.length), favour(m, half, better), counted(id, better, x, y)]));
+  }
+
+  /** On how many items A did better, B did better, and neither: by their scores, means over each run's seeds. */
+  function counted(id, better, x, y) {
+    if (better === "none") return gap("no direction");
+    var xs = scores(items[x][id]), ys = scores(items[y][id]);
+    if (!xs.length || xs.length !== ys.length) return gap(xs.length && ys.length ? "other items" : "no items kept");
+    var won = 0, lost = 0, sign = better === "higher" ? 1 : -1;
+    xs.forEach(function (value, k) {
+      if (sign * (value - ys[k]) > 0) won += 1;
+      else if (value !== ys[k]) lost += 1;
+    });
+    return num(won + " : " + lost + " : " + (xs.length - won - lost), (won - lost) / xs.length);
+  }
+
+  /** Two bytes a number, little end first, in base64. */
+  function scores(text) {
+    var bytes = atob(text || ""), out = [];
+    for (var k = 0; k < bytes.length; k += 2) out.push(bytes.charCodeAt(k) + 256 * bytes.charCodeAt(k + 1));
+    return out;
   }
 
   function favour(m, half, better) {

@@ -1,0 +1,91 @@
+"""Parts of the site that rest on files of their own: heads, answers, and the scores behind a comparison."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import re
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from harness import items, records
+from harness.files import write_json
+from harness.report import raw
+from harness.report.items import LEVELS, read
+from tests.site_files import Html
+from tests.site_fixture import TITLES, built
+
+
+def test_grids_of_heads_show_the_means_of_the_table():
+    means: dict[tuple[str, ...], list[float]] = {}
+    for row in csv.DictReader((built() / "downloads" / "measurements.csv").open(encoding="utf-8")):
+        if row["suite"] == "sinks" and "-head" in row["task"]:
+            means.setdefault((row["run"], row["task"], row["metric"]), []).append(float(row["value"]))
+    text = (built() / "suites" / "sinks.html").read_text(encoding="utf-8")
+    grids = re.findall(r'<table class="grid">.*?</table>', text, re.DOTALL)
+    assert len(grids) == 2 * len({run for run, _, _ in means})
+    seen = 0
+    for grid in grids:
+        for value, run, task, metric in re.findall(
+            r'data-v="([^"]+)"[^>]*><a href="\.\./runs/([^.]+)\.html#sinks\.([\w-]+)\.0\.(\w+)"', grid
+        ):
+            assert float(value) == pytest.approx(fmean(means[run, task, metric]), rel=1e-9)
+            seen += 1
+    assert seen == len(means)
+
+
+def test_answers_are_text_and_their_cells_lead_to_them():
+    (page,) = (built() / "raw").glob("*.html")
+    found = Html(page.read_text(encoding="utf-8"))
+    for title in TITLES:
+        assert title in found.text
+    assert "7,718 characters left out" in found.text
+    assert {"recall.needle-1.128", "recall.mqar-4.128"} <= set(found.ids)
+    run = (built() / "runs" / page.name).read_text(encoding="utf-8")
+    row = run.partition('<tr id="recall.needle-1.128.accuracy">')[2].partition("</tr>")[0]
+    assert f'href="../raw/{page.name}#recall.needle-1.128">read some</a>' in row
+    assert run.count(">read some</a>") == 2
+    assert "the site shows none of this cell" in run
+
+
+def test_answers_are_few_where_runs_are_many_and_each_cell_comes_first(monkeypatch):
+    def sample(task, k):
+        return records.Raw(task=task, length=None, prompt=f"{task} {k}", output="x" * 900, answers=[], score=None)
+
+    found = {"s": [[sample("a", k) for k in range(5)], [sample("b", k) for k in range(2)]]}
+    drawn = [(each.prompt, place, first) for _, each, place, first in raw.in_turn(found)]
+    assert drawn[:4] == [("a 0", 0, True), ("b 0", 1, True), ("a 1", 0, False), ("b 1", 1, False)]
+    assert len(drawn) == 7
+    assert raw.cut("x" * 5_000).left_out == "3,800"
+    assert raw.cut("x" * 1_200).begin == "x" * 1_200
+
+
+def test_a_damaged_file_of_answers_shows_none(tmp_path):
+    path = tmp_path / "recall.raw.json"
+    path.write_text("[{")
+    assert raw.samples(path) == []
+    write_json(path, [{"task": "a"}])
+    assert raw.samples(path) == []
+
+
+def test_scores_of_two_runs_compare_as_they_did(tmp_path):
+    def scores(run, seed, *values, metric="accuracy"):
+        row = {"run": run, "seed": seed, "suite": "cloze", "task": "next", "length": None, "metric": metric}
+        return items.Scores(row, np.array(values, dtype=float))
+
+    path = tmp_path / "items.parquet"
+    assert read(path) == {}
+    table = [scores("a", 0, 1, 0, 0.5), scores("a", 1, 1, 1, 0.5), scores("b", 0, 0, 1, 0.5), scores("b", 1, 1, 1)]
+    path.write_bytes(items.to_parquet([*table, scores("a", 0, 7, 7, metric="flat")]))
+    found = read(path)
+
+    def levels(run, cell):
+        return np.frombuffer(base64.b64decode(found[run][cell]), dtype="<u2").tolist()
+
+    a, b = (levels(run, "cloze.next.0.accuracy") for run in "ab")
+    assert a == [LEVELS, round(LEVELS / 2), round(LEVELS / 2)], "means over seeds 1, 1/2, 1/2 of what spans 0 to 1"
+    assert b == [0, LEVELS, round(LEVELS / 2)], "a seed with other items is left out"
+    assert levels("a", "cloze.next.0.flat") == [0, 0]
+    assert "cloze.next.0.flat" not in found["b"]
