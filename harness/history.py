@@ -45,7 +45,7 @@ def snapshot(plan: Plan, results: Path, now: datetime) -> dict[str, Any]:
     for row in rows:
         place = str(Place(row["suite"], row["task"], row["metric"], row["length"]))
         values.setdefault(row["run"], {}).setdefault(place, {})[str(row["seed"])] = row["value"]
-    impls = plan.impls()
+    impls = sorted({run.impl for run in plan.runs.values() if not run.hf})
     return {
         "time": now.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "commit": provenance.commit(),
@@ -54,7 +54,7 @@ def snapshot(plan: Plan, results: Path, now: datetime) -> dict[str, Any]:
         "suites": list(plan.config.suites),
         "settings": {name: _digest(part) for name, part in _settings(plan).items()},
         "specs": {slug: _digest(paper.model_dump(mode="json")) for slug, paper in plan.papers.items()},
-        "mechanisms": {impl: _files(dependencies.job(f"impls.{impl}")) for impl in impls},
+        "mechanisms": {impl: _files(dependencies.job(f"impls.{impl}")) for impl in impls},  # studies and methods, too
         "code": {name: _files(dependencies.job(*modules)) for name, modules in CODE.items()}
         | {f"suite {suite}": _files(dependencies.job(f"harness.suites.{suite}")) for suite in plan.config.suites},
         "versions": _distinct(training.get("versions") for training in trainings),
@@ -107,7 +107,7 @@ def _settings(plan: Plan) -> dict[str, Any]:
     profile = plan.profile
     parts = {"data": profile.data, **{f"task {name}": task for name, task in profile.tasks.items()}}
     parts |= {f"suite {name}": profile.suites[name] for name in plan.config.suites if name in profile.suites}
-    return {name: part.model_dump(mode="json") for name, part in parts.items()}
+    return {name: part.model_dump(mode="json") for name, part in parts.items()} | {"effort": profile.effort}
 
 
 def _lasting(record: Mapping[str, Any]) -> dict[str, Any]:

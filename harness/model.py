@@ -158,6 +158,7 @@ class Shape:
     mlp: int
     conv: int
     alone: bool = False  # the mixer without residuals, and no norm before the head
+    method: dict[str, Any] | None = None  # what changed the model once it was trained: its impl, args and choices
 
 
 class LM(nn.Module):
@@ -232,7 +233,11 @@ def build(shape: Shape, seed: int) -> LM:
     """A model whose weights depend on (shape, seed) alone; torch's global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return LM(shape)
+        model = LM(shape)
+        if shape.method is None:
+            return model
+        method = impls.build_method(shape.method["impl"], shape.method["args"])
+        return method.install(model, shape.method["choices"])
 
 
 def load(folder: Path, device: str = "cpu") -> LM:

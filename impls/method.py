@@ -89,4 +89,5 @@ class Method(ABC):
 
     def settings(self) -> dict[str, Any]:
         """Which method this is: its module and arguments."""
-        return {"impl": type(self).__module__.rpartition(".")[2], "args": dataclasses.asdict(self.config)}
+        args = json.loads(json.dumps(dataclasses.asdict(self.config), allow_nan=False))
+        return {"impl": type(self).__module__.rpartition(".")[2], "args": args}

@@ -14,8 +14,8 @@ import torch
 
 import impls
 from harness import prove as command
-from harness.errors import UserError
 from harness.deterministic import be_deterministic
+from harness.errors import UserError
 from harness.proofs import record, vectors
 from harness.proofs.cases import Case
 from harness.proofs.identities import tests as identity_tests

@@ -16,8 +16,10 @@ from harness.proofs.record import Proof
 from harness.report.numbers import Summary, summarise
 from harness.report.palette import DASHES, SHAPES, Style, styles
 from harness.spec import Paper
+from harness.studies import METHOD, STUDY, Sheet
 
 DONE = "ok"
+SKIPPED = "skipped"
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """One mechanism with its arguments, under the site-wide name `label`."""
+    """One mechanism, study or method with its arguments, under the site-wide name `label`."""
 
     id: str
     impl: str
@@ -58,12 +60,20 @@ class Run:
     recipe: dict[str, Any]
     label: str
     uses: list[tuple[str, str]]  # (paper, the paper's name for it)
+    kind: str = "mechanism"  # or study, or method
+    sheet: Sheet = field(default_factory=Sheet)  # what a study or method measures itself
     records: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)  # by training task and seed
     values: dict[Cell, dict[int, Value]] = field(default_factory=dict)
 
     @property
     def page(self) -> str:
         return f"runs/{self.id}.html"
+
+    @property
+    def own(self) -> list[Cell]:
+        """What a study measures, or a method of the models that it has changed."""
+        tasks = {task for (task, _), record in self.records.items() if record["status"] != SKIPPED}
+        return [Cell(self.kind, *cell) for cell in self.sheet.cells if self.kind == STUDY or cell[0] in tasks]
 
     def summary(self, cell: Cell) -> Summary | None:
         """The cell over seeds, or None when no seed has it."""
@@ -103,15 +113,18 @@ class Evidence:
 
         Runs stand in the order of their mechanisms' years, so a new mechanism changes no other's colour.
         """
-        by_impl = styles(list(dict.fromkeys(run.impl for run in self.runs.values())))
+        # a study's runs are compared with each other, so that each has its own colour
+        drawn_as = {run.id: run.id if run.kind == STUDY else run.impl for run in self.runs.values()}
+        by_impl = styles(list(dict.fromkeys(drawn_as.values())))
         drawn: dict[str, Style] = {}
         seen: dict[str, int] = {}
         for run in self.runs.values():
-            style, k = by_impl[run.impl], seen.setdefault(run.impl, 0)
+            key = drawn_as[run.id]
+            style, k = by_impl[key], seen.setdefault(key, 0)
             shape = SHAPES[(SHAPES.index(style.shape) + k) % len(SHAPES)]
             dash = DASHES[(DASHES.index(style.dash) + k) % len(DASHES)]
             drawn[run.label] = Style(style.index, style.colour, shape, dash)
-            seen[run.impl] += 1
+            seen[key] += 1
         return drawn
 
     @cached_property
@@ -126,7 +139,15 @@ class Evidence:
                     found.setdefault(run, {})[suite] = path
         return found
 
-    def metric(self, cell: Cell) -> Metric:
+    @cached_property
+    def models(self) -> dict[str, Run]:
+        """The runs that suites measure: all but studies."""
+        return {id: run for id, run in self.runs.items() if run.kind != STUDY}
+
+    def metric(self, cell: Cell, run: Run | None = None) -> Metric:
+        """What a number is; the run is needed where a study or method measures it itself."""
+        if run is not None and cell.suite == run.kind:
+            return run.sheet.metrics.get(cell.metric) or Metric(unit="", better="none")
         return self.metrics.get((cell.suite, cell.metric)) or Metric(unit="", better="none")
 
     def train_length(self, suite: str) -> int | None:
@@ -136,7 +157,7 @@ class Evidence:
 
     def why_missing(self, run: Run, cell: Cell, seed: int) -> str:
         """The reason for an absent measurement, in a few words."""
-        record = run.records.get((self.tasks.get(cell.suite, ""), seed))
+        record = run.records.get((self.task_of(cell), seed))
         if record is None:
             return "not run yet"
         if record["status"] != DONE:
@@ -147,9 +168,13 @@ class Evidence:
         gap = suite.get("gaps", {}).get(suites.name((cell.task, cell.length, cell.metric)))
         return gap or ("the suite gave no finite number" if suite["status"] == DONE else trouble(suite))
 
+    def task_of(self, cell: Cell) -> str:
+        """The training task whose model a cell is of; a study's is its own name."""
+        return {STUDY: STUDY, METHOD: cell.task}.get(cell.suite) or self.tasks.get(cell.suite, "")
+
     def skipped(self, run: Run, task: str) -> bool:
         """Whether the run was left untrained on a task because no claim measures it there."""
-        return any(run.records.get((task, seed), {}).get("status") == "skipped" for seed in self.seeds)
+        return any(run.records.get((task, seed), {}).get("status") == SKIPPED for seed in self.seeds)
 
     def missing(self, run: Run, cell: Cell) -> dict[int, str]:
         """Reason by seed for every seed without this measurement."""

@@ -17,6 +17,7 @@ from harness.report.drawing import Chart
 from harness.report.evidence import Evidence, Run
 from harness.report.page import Page
 from harness.report.tables import Table, latex_escape, to_csv, to_latex, to_markdown
+from harness.studies import STUDY
 
 LOG_LINES = 400  # of each log; its end says how it went
 COPIED = ("measurements.csv", "measurements.parquet", "measurements.json", "runs.json", "verdicts.json")
@@ -50,8 +51,9 @@ def copies(evidence: Evidence, out: Path) -> None:
 
 
 def log_file(evidence: Evidence, run: Run, task: str, seed: int) -> Path:
-    """Where the workflow keeps the log of one training."""
-    return evidence.results / "log" / "train" / f"{run.id}.{task}.seed{seed}.log"
+    """Where the workflow keeps the log of one training, study or method."""
+    step = {"mechanism": "train", "method": "apply"}.get(run.kind, run.kind)
+    return evidence.results / "log" / step / f"{run.id}.{task}.seed{seed}.log"
 
 
 def log_path(run: Run, task: str, seed: int) -> str:
@@ -62,7 +64,7 @@ def log_path(run: Run, task: str, seed: int) -> str:
 def logs(evidence: Evidence, out: Path) -> None:
     """Put the end of every training's log beside the pages."""
     for run in evidence.runs.values():
-        for task in dict.fromkeys(evidence.tasks.values()):
+        for task in [STUDY] if run.kind == STUDY else dict.fromkeys(evidence.tasks.values()):
             for seed in evidence.seeds:
                 source = log_file(evidence, run, task, seed)
                 if source.is_file():

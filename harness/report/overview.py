@@ -27,6 +27,7 @@ from harness.report.page import (
 from harness.report.suite import spokesmen
 from harness.report.tables import Column, Item, Row, Table
 from harness.report.ties import SHARED_LETTERS, Ties
+from harness.studies import OWN, STUDY
 
 SHOWN = 6  # measured columns of the leaderboard that are open at first
 FEW = 100  # rows of a table that the front page still shows
@@ -34,20 +35,20 @@ LARGE = 6_000  # cells beyond which the leaderboard keeps its headline columns o
 
 
 def pages(evidence: Evidence) -> Iterator[Page]:
-    runs = spokesmen(list(evidence.runs.values()))
+    runs = spokesmen(list(evidence.models.values()))
     every = [verdict for verdicts in evidence.verdicts.values() for verdict in verdicts]
     context = {
         "evidence": evidence,
         "counts": verdict_counts(every),
         "claims": len(every),
-        "mechanisms": len({run.impl for run in evidence.runs.values()}),
+        "mechanisms": len({run.impl for run in evidence.runs.values() if run.kind == "mechanism"}),
         "papers": papers(evidence),
         "leaderboard": leaderboard(evidence),
         "charts": pictures(evidence, runs),
         "legend": legend(evidence, runs),
         "missing": missing(evidence),
         "skipped": sum(
-            evidence.skipped(run, task) for run in evidence.runs.values() for task in set(evidence.tasks.values())
+            evidence.skipped(run, task) for run in evidence.models.values() for task in set(evidence.tasks.values())
         ),
         "open": unanswered(evidence),
         "few": FEW,
@@ -84,7 +85,7 @@ def headline(evidence: Evidence) -> list[Cell]:
         for test in (test for claim in paper.claims for _, test in tests(claim)):
             text = getattr(test, "metric", None)
             cell = cell_of(evidence, text) if text and test.kind != "trend" else None
-            if cell:
+            if cell and cell.suite not in OWN:  # what one paper's study measures is in no column
                 uses[cell] = uses.get(cell, 0) + 1
     place = {cell: k for k, cell in enumerate(evidence.cells)}
     used = sorted(uses, key=lambda cell: (-uses[cell], place[cell]))
@@ -93,7 +94,7 @@ def headline(evidence: Evidence) -> list[Cell]:
 
 def leaderboard(evidence: Evidence) -> Table:
     """All runs against all cells, with tie letters; the reader chooses the columns."""
-    ties, runs = Ties(evidence), list(evidence.runs.values())
+    ties, runs = Ties(evidence), list(evidence.models.values())
     cells = headline(evidence)
     if len(runs) * len(cells) > LARGE:
         cells = cells[: max(SHOWN, LARGE // len(runs))]  # the front page stays small
@@ -154,14 +155,16 @@ def missing(evidence: Evidence) -> Table:
     """One row a run, suite and reason: which seeds lack a measurement, how many cells, and why."""
     found: dict[tuple[str, str, str], dict[int, int]] = {}
     for run in evidence.runs.values():
-        for cell in (cell for cell in evidence.cells if not evidence.skipped(run, evidence.tasks[cell.suite])):
+        planned = [] if run.kind == STUDY else evidence.cells
+        for cell in [cell for cell in planned if not evidence.skipped(run, evidence.tasks[cell.suite])] + run.own:
             for seed, why in evidence.missing(run, cell).items():
                 seeds = found.setdefault((run.id, cell.suite, why), {})
                 seeds[seed] = seeds.get(seed, 0) + 1
     rows = []
     for (id, suite, why), seeds in found.items():
         run = evidence.runs[id]
-        items = (run_item(run, ""), Item(suite, href=f"suites/{suite}.html"), Item(", ".join(map(str, sorted(seeds)))))
+        where = run.page if suite in OWN else f"suites/{suite}.html"
+        items = (run_item(run, ""), Item(suite, href=where), Item(", ".join(map(str, sorted(seeds)))))
         total = sum(seeds.values())
         rows.append(Row((*items, Item(str(total), total), Item(why, href=f"{run.page}#seeds"))))
     columns = (Column("Mechanism"), Column("Suite"), Column("Seeds"), Column("Cells", numeric=True), Column("Why"))
@@ -232,7 +235,8 @@ def run_table(evidence: Evidence) -> Table:
     rows = []
     for run in evidence.runs.values():
         uses = ", ".join(slug for slug in dict.fromkeys(slug for slug, _ in run.uses))
-        status = state(run, evidence.seeds, dict.fromkeys(evidence.tasks.values()))
+        tasks = [STUDY] if run.kind == STUDY else dict.fromkeys(evidence.tasks.values())
+        status = state(run, evidence.seeds, tasks)
         args = ", ".join(f"{key}={value}" for key, value in run.args.items()) or "the defaults"
         items = (run_item(run, "../"), Item(run.id, href=f"{run.id}.html"), Item(args), Item(uses), Item(status))
         rows.append(Row((*items, largest(run, "parameters"), time_item(seconds(run)))))

@@ -13,6 +13,7 @@ from harness.report.numbers import compact, count, decimals, duration, t_quantil
 from harness.report.palette import Style
 from harness.report.tables import Column, Item, absent, measured
 from harness.report.ties import MANY, Ties, within_budget
+from harness.studies import OWN
 
 VERDICTS = ("reproduced", "contradicted", "inconclusive", "untested", "blocked")
 
@@ -55,6 +56,8 @@ def verdict_counts(verdicts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def cell_of(evidence: Evidence, text: str, length: int | None = None) -> Cell | None:
     """The cell that a metric key means: at its own length, else the given one, else that of training."""
     key = parse_key(text)
+    if key.suite in OWN:
+        return Cell(key.suite, key.task, key.length or length, key.metric)
     train = evidence.train_length(key.suite)
     wanted = (key.tokens(train) if train else key.length) or length or train
     same = [
@@ -105,10 +108,11 @@ def unit(name: str) -> str:
     return plain if plain in ("", "per doubling") else name
 
 
-def heading(evidence: Evidence, cell: Cell) -> tuple[str, str]:
+def heading(evidence: Evidence, cell: Cell, run: Run | None = None) -> tuple[str, str]:
     """(name, unit) of a cell's metric; the unit alone where it says it all, as `nats per token` for nats."""
-    name, spelled = words(cell.metric), evidence.metric(cell).unit.replace("/", " per ")
-    return (spelled, "") if spelled.startswith(name) else (name, unit(evidence.metric(cell).unit))
+    metric = evidence.metric(cell, run)
+    name, spelled = words(cell.metric), metric.unit.replace("/", " per ")
+    return (spelled, "") if spelled.startswith(name) else (name, unit(metric.unit))
 
 
 def score(ties: Ties, run: Run, cell: Cell, places: int, root: str) -> Item:

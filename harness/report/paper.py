@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.claims import tests
-from harness.report import charts, export, proof, suite, tuning
+from harness.report import charts, export, own, proof, suite, tuning
 from harness.report.evidence import DONE, Evidence, Run, docstring, trouble
 from harness.report.numbers import decimals, show
 from harness.report.overview import test_words
 from harness.report.page import Page, cell_of, largest, legend, run_item, seconds, time_item, unit, verdict_counts
 from harness.report.tables import Column, Item, Row, Table
 from harness.report.ties import within_budget
+from harness.studies import STUDY
 
 STRIP = 260  # width of the picture of one claim, in CSS pixels
 EDGE = 8
@@ -76,7 +77,8 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "answers": answers,
             "runs": run_table(evidence, slug),
             "names": [(name, evidence.runs[id]) for name, id in evidence.names[slug].items()],
-            "charts": pictures(evidence, runs),
+            "own": own.tables(evidence, slug),
+            "charts": [*own.pictures(evidence, slug), *pictures(evidence, runs)],
             "legend": legend(evidence, runs),
             "rates": tuning.table(evidence, runs),
             "rate_charts": tuning.pictures(evidence, runs),
@@ -204,9 +206,12 @@ def run_table(evidence: Evidence, slug: str) -> Table:
     """What the paper's runs are and what they cost."""
     rows = []
     for name, id in evidence.names[slug].items():
-        run = evidence.runs[id]
+        run, base = evidence.runs[id], evidence.papers[slug].runs[name].base
+        if run.kind == STUDY:
+            continue
         records = [record for record in run.records.values() if record["status"] == DONE]
         args = ", ".join(f"{key}={value}" for key, value in run.args.items()) or "the defaults"
+        args += f"; changes {base}" if base else ""
         items = [Item(name, href=f"../{run.page}"), run_item(run, "../"), Item(args)]
         items.append(largest(run, "parameters"))
         items.append(

@@ -19,8 +19,9 @@ from harness.plan import Plan
 from harness.proofs.record import read as read_proofs
 from harness.report import items
 from harness.report.evidence import Cell, Evidence, Run, Value
-from harness.runs import run_ids
+from harness.runs import RunSettings, run_ids
 from harness.spec import Paper
+from harness.studies import OWN, STUDY, Sheet, told
 from harness.tasks import REFERENCE
 
 BUILDS = 20  # shown at most
@@ -71,12 +72,22 @@ def _runs(plan: Plan, names: Mapping[str, Mapping[str, str]], records: Iterable[
         for name, id in ids.items():
             uses.setdefault(id, []).append((slug, name))
     labels, years = _labels(plan.runs), _years(plan.papers.values())
-    order = sorted(plan.runs.values(), key=lambda s: (s.impl != REFERENCE, years.get(s.impl, 9999), labels[s.id]))
-    runs = {s.id: Run(s.id, s.impl, s.args, s.recipe, labels[s.id], uses.get(s.id, [])) for s in order}
+    order = sorted(
+        plan.runs.values(),
+        key=lambda s: (s.kind == STUDY, s.impl != REFERENCE, years.get(s.impl, 9999), labels[s.id]),
+    )
+    runs = {
+        s.id: Run(s.id, s.impl, s.args, s.recipe, labels[s.id], uses.get(s.id, []), s.kind, sheet_of(s)) for s in order
+    }
     for record in records:
         if record["run"] in runs:
             runs[record["run"]].records[record["task"], record["seed"]] = record
     return runs
+
+
+def sheet_of(run: RunSettings) -> Sheet:
+    """What a study or method measures itself; nothing for others."""
+    return told(run.impl, run.args) if run.kind in OWN else Sheet()
 
 
 def _years(papers: Iterable[Paper]) -> dict[str, int]:

@@ -22,12 +22,12 @@ def pages(evidence: Evidence) -> Iterator[Page]:
 
 
 def compare(evidence: Evidence) -> Page:
-    runs = list(evidence.runs.values())
+    runs = list(evidence.models.values())
     pairs = []
     for slug, paper in evidence.papers.items():
         for test in (test for claim in paper.claims for _, test in tests(claim)):
             roles = [evidence.names[slug].get(getattr(test, role, None) or "") for role in ("run", "baseline")]
-            if all(roles) and tuple(roles) not in pairs:
+            if all(role in evidence.models for role in roles) and tuple(roles) not in pairs:
                 pairs.append(tuple(roles))
     context = {
         "runs": runs,
@@ -130,7 +130,7 @@ def times(evidence: Evidence) -> Table:
     """Wall time of every run by training task, and of its evaluations, summed over seeds."""
     tasks = list(dict.fromkeys(evidence.tasks.values()))
     rows = []
-    for run in evidence.runs.values():
+    for run in evidence.models.values():
         items = [run_item(run, "")]
         for task in tasks:
             spent = [r["seconds"] for (t, _), r in run.records.items() if t == task and r.get("seconds") is not None]

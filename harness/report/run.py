@@ -7,12 +7,13 @@ import shlex
 from collections.abc import Container, Iterator
 from typing import Any
 
-from harness.report import charts, export, raw, tuning
+from harness.report import charts, export, own, raw, tuning
 from harness.report.evidence import DONE, Cell, Evidence, Run, docstring, reading, trouble
 from harness.report.numbers import commit, count, decimals, duration, show
 from harness.report.page import Page, at, heading
 from harness.report.paper import curves
 from harness.report.tables import ARROWS, Column, Item, Row, Table
+from harness.studies import METHOD, OWN, STUDY
 
 MANY = 100  # runs
 
@@ -28,7 +29,7 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "args": [(key, str(value)) for key, value in run.args.items()],
             "recipe": [(f"{task}: {key}", str(v)) for task, given in run.recipe.items() for key, v in given.items()],
             "settings": settings(run),
-            "seeds": seed_table(evidence, run),
+            "seeds": own.seed_table(evidence, run) if run.kind == STUDY else seed_table(evidence, run),
             "measurements": measurements(evidence, run, raw.anchors(evidence, run)),
             "charts": pictures(evidence, run),
             "rates": tuning.table(evidence, [run]),
@@ -100,26 +101,33 @@ def _or_reason(value: Any, write: Any, why: str) -> Item:
 def measurements(evidence: Evidence, run: Run, answers: Container[str] = ()) -> list[Table]:
     """One table a suite: every cell with its mean, interval, each seed's own value, and where `answers` are shown."""
     tables = []
-    for suite in evidence.config.suites:
-        rows = [_measurement(evidence, run, cell, answers) for cell in evidence.cells if cell.suite == suite]
+    suites = {suite: [cell for cell in evidence.cells if cell.suite == suite] for suite in evidence.config.suites}
+    suites = {} if run.kind == STUDY else suites
+    for suite, cells in {**suites, run.kind: run.own}.items() if run.own else suites.items():
+        rows = [_measurement(evidence, run, cell, answers) for cell in cells]
         columns = [Column("Task"), Column("Metric"), Column("Mean ± half interval", numeric=True)]
         columns += [Column(f"Seed {seed}", numeric=True) for seed in evidence.seeds]
         columns.append(Column("n a seed", numeric=True))
         if suite in evidence.written.get(run.id, {}):
             columns.append(Column("Answers"))
-        caption = f"Suite {suite}: mean over seeds ± half of its 95 % interval, and every seed"
+        title = "What it measures itself" if suite in OWN else f"Suite {suite}"
+        caption = f"{title}: mean over seeds ± half of its 95 % interval, and every seed"
         tables.append(Table(f"suite-{suite}", caption, tuple(columns), tuple(rows)))
     return tables
 
 
 def _measurement(evidence: Evidence, run: Run, cell: Cell, answers: Container[str]) -> Row:
-    metric, values, summary = evidence.metric(cell), run.values.get(cell, {}), run.summary(cell)
+    metric, values, summary = evidence.metric(cell, run), run.values.get(cell, {}), run.summary(cell)
     gaps = evidence.missing(run, cell)
     places = decimals(value.value for value in values.values())
-    name, told = heading(evidence, cell)
+    name, told = heading(evidence, cell, run)
     label = f"{name} ({told})" if told else name
     items = [
-        Item(" ".join(part for part in (cell.task, at(evidence, cell)) if part), href=f"../suites/{cell.suite}.html"),
+        Item(own.where(run, cell))
+        if cell.suite in OWN
+        else Item(
+            " ".join(part for part in (cell.task, at(evidence, cell)) if part), href=f"../suites/{cell.suite}.html"
+        ),
         Item(f"{label} {ARROWS.get(metric.better, '')}".rstrip()),
     ]
     if summary is None:
@@ -130,9 +138,7 @@ def _measurement(evidence: Evidence, run: Run, cell: Cell, answers: Container[st
     for seed in evidence.seeds:
         if seed in values:
             value = values[seed]
-            items.append(
-                Item(show(value.value, places), value.value, href=f"#seed-{evidence.tasks[cell.suite]}-{seed}")
-            )
+            items.append(Item(show(value.value, places), value.value, href=f"#seed-{evidence.task_of(cell)}-{seed}"))
         else:
             items.append(Item(gaps[seed].partition(":")[0], why=gaps[seed]))
     n = sorted({value.n for value in values.values() if value.n is not None})
@@ -154,8 +160,13 @@ def pictures(evidence: Evidence, run: Run) -> list[charts.Chart]:
 def commands(evidence: Evidence, run: Run) -> list[str]:
     """What makes the run again, step by step; the seed is one of the configured ones."""
     profile, seed = evidence.profile.name, evidence.seeds[0]
+    report = ["python -m harness.aggregate", "python -m harness.judge", "python -m harness.site"]
+    if run.kind == STUDY:
+        return [f"python -m harness.study {run.id} --seed {seed} --profile {profile}", *report]
     lines = []
     for suite, task in evidence.tasks.items():
+        if run.kind == METHOD and evidence.skipped(run, task):
+            continue
         if any(at == task and record.get("tune") for (at, _), record in run.records.items()):
             seed_of_pilots = next(each["seed"] for _, at, each in tuning.grids(evidence, [run]) if at == task)
             tune = f"python -m harness.tune {run.id} --task {task} --seed {seed_of_pilots} --profile {profile}"
@@ -163,13 +174,14 @@ def commands(evidence: Evidence, run: Run) -> list[str]:
         train = making(run, task, seed, profile)
         lines += [train] if train not in lines else []
         lines.append(f"python -m harness.evaluate {run.id} --suite {suite} --seed {seed} --profile {profile}")
-    return [*lines, "python -m harness.aggregate", "python -m harness.judge", "python -m harness.site"]
+    return [*lines, *report]
 
 
 def making(run: Run, task: str, seed: int, profile: str) -> str:
-    """The command that leaves the model: by training, or from the Hub."""
+    """The command that leaves the model: by training, by a method, or from the Hub."""
     hf = next((record["hf"] for record in run.records.values() if record.get("hf")), None)
     if hf:
         whence = f"--impl {run.impl} --hf {shlex.quote(hf)}"
         return f"python -m harness.pretrained {run.id} --task {task} --seed {seed} {whence}"
-    return f"python -m harness.train {run.id} --task {task} --seed {seed} --profile {profile}"
+    step = "apply" if run.kind == METHOD else "train"
+    return f"python -m harness.{step} {run.id} --task {task} --seed {seed} --profile {profile}"

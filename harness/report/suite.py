@@ -28,7 +28,7 @@ SHARE = "share"  # the unit of what lies between 0 and 1
 
 
 def pages(evidence: Evidence) -> Iterator[Page]:
-    ties, runs = Ties(evidence), list(evidence.runs.values())
+    ties, runs = Ties(evidence), list(evidence.models.values())
     for name in evidence.config.suites:
         cells = [cell for cell in evidence.cells if cell.suite == name]
         metrics = list(dict.fromkeys(cell.metric for cell in cells))

@@ -48,7 +48,7 @@ class Ties:
         return {run for run, letters in self.letters(cell).items() if "a" in letters}
 
     def _rank(self, cell: Cell) -> list[Ranked]:
-        better, runs = self.evidence.metric(cell).better, self.evidence.runs
+        better, runs = self.evidence.metric(cell).better, self.evidence.models
         if better == "none":
             return []
         values = {id: {s: v.value for s, v in run.values.get(cell, {}).items()} for id, run in runs.items()}
