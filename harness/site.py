@@ -24,6 +24,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from harness.errors import leave
 from harness.plan import Plan, add_options
 from harness.report import (
+    crate,
     efficiency,
     export,
     history,
@@ -85,7 +86,7 @@ def write(evidence: Evidence, out: Path) -> int:
         put(out / "data" / f"{id}.js", export.script("attest.run", id, values, items))
     export.copies(evidence, out)
     export.logs(evidence, out)
-    export.crate(evidence, out)
+    crate.write(evidence, out)
     export.archive(out)
     return pages
 

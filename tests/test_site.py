@@ -163,9 +163,27 @@ def test_downloads_are_strict_and_complete():
     for name in ("measurements.csv", "measurements.parquet", "verdicts.json", "bibliography.bib", "site.zip"):
         assert (folder / name).stat().st_size > 100, name
     assert len(list((folder / "charts").glob("*.svg"))) > 20
-    graph = read_json(built() / "ro-crate-metadata.json")["@graph"]
-    for part in (part for part in graph if part["@type"] == "File"):
-        assert sha256_file(built() / part["@id"]) == part["sha256"]
+
+
+def test_the_crate_says_what_every_file_is_and_under_which_licence():
+    graph = {node["@id"]: node for node in read_json(built() / "ro-crate-metadata.json")["@graph"]}
+    root = graph["./"]
+    assert root["datePublished"] == "2026-01-02"
+    assert graph["ro-crate-metadata.json"]["about"] == {"@id": "./"}
+    parts = [graph[part["@id"]] for part in root["hasPart"]]
+    described = {part["@id"] for part in parts}
+    files = {path for path in built().rglob("*") if path.is_file() and path.parent.name in ("downloads", "vendor")}
+    names = {path.relative_to(built()).as_posix() for path in files}
+    unnamed = {"downloads/site.zip", "assets/vendor/vendor.json", "assets/vendor/LICENSES.txt"}
+    assert names - described == unnamed, "the archive holds the crate, the other two are licences themselves"
+    for part in parts:
+        assert part["license"], part
+        assert (built() / part["@id"]).exists()
+        if part["@type"] == "File":
+            assert sha256_file(built() / part["@id"]) == part["sha256"]
+    assert graph[root["license"]["@id"]]["name"] == "Apache License 2.0"
+    assert {graph[source["@id"]]["license"] for source in root["isBasedOn"]} == {"CC0-1.0"}
+    assert "BSD-3-Clause" in graph["assets/vendor/vega.js"]["license"]
 
 
 def test_vendored_files_are_what_vendor_json_says(tmp_path):

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from harness.files import dump_json, sha256_file
 from harness.report.drawing import Chart
 from harness.report.evidence import Evidence, Run
 from harness.report.page import Page
@@ -102,54 +101,6 @@ def embed(value: Any) -> str:
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return text
-
-
-def crate(evidence: Evidence, out: Path) -> None:
-    """Write `ro-crate-metadata.json`: what the files of the folder are, by whom, under which licence (RO-Crate 1.1)."""
-    files = sorted(path for path in (out / "downloads").rglob("*") if path.is_file() and path.suffix != ".zip")
-    parts = [
-        {
-            "@id": path.relative_to(out).as_posix(),
-            "@type": "File",
-            "contentSize": str(path.stat().st_size),
-            "sha256": sha256_file(path),
-        }
-        for path in files
-        if path.parent.name == "downloads"
-    ]
-    sources = [
-        {
-            "@id": f"#source-{k}",
-            "@type": "Dataset",
-            "name": source.get("name", "text"),
-            "version": str(source.get("version", "")),
-            "license": source.get("licence", ""),
-        }
-        for k, source in enumerate(evidence.manifest.get("sources", []))
-    ]
-    papers = [
-        {"@id": f"https://arxiv.org/abs/{paper.arxiv}", "@type": "ScholarlyArticle", "name": paper.title}
-        for paper in evidence.papers.values()
-    ]
-    root = {
-        "@id": "./",
-        "@type": "Dataset",
-        "name": f"Attest: claims of {len(papers)} papers on attention, tested",
-        "description": "Measurements, verdicts and pages made by Attest.",
-        "license": {"@id": "https://spdx.org/licenses/Apache-2.0"},
-        "hasPart": [{"@id": part["@id"]} for part in parts],
-        "isBasedOn": [{"@id": source["@id"]} for source in sources],
-        "citation": [{"@id": paper["@id"]} for paper in papers],
-    }
-    about = {
-        "@id": "ro-crate-metadata.json",
-        "@type": "CreativeWork",
-        "about": {"@id": "./"},
-        "conformsTo": {"@id": "https://w3id.org/ro/crate/1.1"},
-    }
-    graph = [about, root, *parts, *sources, *papers]
-    text = dump_json({"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": graph})
-    (out / "ro-crate-metadata.json").write_text(text, encoding="utf-8")
 
 
 def archive(out: Path) -> None:
