@@ -36,14 +36,14 @@ def pages(evidence: Evidence) -> Iterator[Page]:
     found = list(costs(evidence)) if quality else []
     if quality is None or not found:
         return
-    shown = spokesmen([run for run in evidence.runs.values() if run.summary(quality)])
+    shown = spokesmen([run for run in evidence.models.values() if run.summary(quality)])
     context = {
         "charts": [chart(evidence, shown, quality, cost) for cost in found],
         "legend": legend(evidence, shown),
         "fronts": [(cost.name, [evidence.runs[id] for id in front(evidence, quality, cost)]) for cost in found],
         "quality": cell_name(evidence, quality),
         "table_": crossings(evidence) if SUITE in evidence.tasks else None,
-        "some": len(shown) < len(evidence.runs),
+        "some": len(shown) < len(evidence.models),
     }
     yield Page("efficiency.html", "efficiency.html.j2", "Efficiency", context, "time memory state pareto crossover")
 
@@ -67,7 +67,7 @@ def costs(evidence: Evidence) -> Iterator[Cost]:
 
 
 def runs(evidence: Evidence) -> Sequence[Run]:
-    return list(evidence.runs.values())
+    return list(evidence.models.values())
 
 
 def of_suite(evidence: Evidence, task: str, metric: str) -> list[Cell]:
@@ -118,7 +118,7 @@ def crossings(evidence: Evidence) -> Table:
         columns.append(Column("quicker from", unit="tokens", better="lower", numeric=True, group=PHASES[name]))
     columns.append(Column("one more token", group="grows with length"))
     rows = []
-    for run in evidence.runs.values():
+    for run in evidence.models.values():
         items = [run_item(run, "")]
         for name, cell in last.items():
             items += [ratio(evidence, run, cell), crossing(evidence, run, name)]
