@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from impls import ops
 from impls.base import ScoreMixer
+from impls.kernels import dispatched, score_map
 
 
 def weights(q: Tensor, k: Tensor, alpha: Tensor, alpha_ma: Tensor, n_mode: str | int, scale: float) -> Tensor:
@@ -34,12 +35,10 @@ def weights(q: Tensor, k: Tensor, alpha: Tensor, alpha_ma: Tensor, n_mode: str |
     return ops.hide(alpha_BHT1 * p_BHTS + beta_BHT1, 0.0).to(q.dtype)
 
 
+@dispatched(score_map.affine_scaled)
 def attend(q: Tensor, k: Tensor, v: Tensor, alpha: Tensor, alpha_ma: Tensor, n_mode: str | int, scale: float) -> Tensor:
     """y_BHTV of q_BHTK, k_BHSK, v_BHSV."""
     return weights(q, k, alpha, alpha_ma, n_mode, scale) @ v
-
-
-attend.reference = attend
 
 
 class Mixer(ScoreMixer):
@@ -76,3 +75,6 @@ class Mixer(ScoreMixer):
 
     def attention(self, q_BHTK: Tensor, k_BHSK: Tensor, alpha_BHT: Tensor, alpha_ma: Tensor) -> Tensor:
         return weights(q_BHTK, k_BHSK, alpha_BHT, alpha_ma, self.count, self.scale)
+
+    def fused(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, alpha_BHT: Tensor, alpha_ma: Tensor) -> Tensor:
+        return attend(q_BHTK, k_BHSK, v_BHSV, alpha_BHT, alpha_ma, self.count, self.scale)

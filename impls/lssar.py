@@ -26,6 +26,7 @@ from torch import Tensor
 
 from impls import ops
 from impls.base import ScoreMixer
+from impls.kernels import dispatched, score_map
 
 DEAD = 1e-6  # largest N A - 1 of a row that is taken for a rounding error of 0
 
@@ -62,12 +63,10 @@ def weights(q: Tensor, k: Tensor, p: float | None) -> Tensor:
     return (A_BHTS if p is None else reweight(A_BHTS, p)).to(q.dtype)
 
 
+@dispatched(score_map.lssar)
 def attend(q: Tensor, k: Tensor, v: Tensor, p: float | None) -> Tensor:
     """y_BHTV of q_BHTK, k_BHSK, v_BHSV."""
     return weights(q, k, p) @ v
-
-
-attend.reference = attend
 
 
 class Mixer(ScoreMixer):
@@ -87,3 +86,6 @@ class Mixer(ScoreMixer):
 
     def attention(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
         return weights(q_BHTK, k_BHSK, self.p)
+
+    def fused(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor) -> Tensor:
+        return attend(q_BHTK, k_BHSK, v_BHSV, self.p)

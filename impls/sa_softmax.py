@@ -22,6 +22,7 @@ from torch import Tensor
 
 from impls import ops
 from impls.base import ScoreMixer
+from impls.kernels import dispatched, score_map
 
 FLAT = 1e-30  # hi - lo below this is taken for 0: its inverse would overflow in the gradient
 VARIANTS = ("v1", "v2")
@@ -39,12 +40,10 @@ def weights(q: Tensor, k: Tensor, scale: float, variant: str, eps: float) -> Ten
     return (lift_BHTS * p_BHTS).to(q.dtype)
 
 
+@dispatched(score_map.sa_softmax)
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, variant: str, eps: float) -> Tensor:
     """y_BHTV of q_BHTK, k_BHSK, v_BHSV."""
     return weights(q, k, scale, variant, eps) @ v
-
-
-attend.reference = attend
 
 
 class Mixer(ScoreMixer):
@@ -65,3 +64,6 @@ class Mixer(ScoreMixer):
 
     def attention(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
         return weights(q_BHTK, k_BHSK, self.scale, self.variant, self.eps)
+
+    def fused(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor) -> Tensor:
+        return attend(q_BHTK, k_BHSK, v_BHSV, self.scale, self.variant, self.eps)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from impls import ops
 from impls.base import ScoreMixer
+from impls.kernels import dispatched, score_map
 
 FORMS = ("logit", "key", "key_value")
 
@@ -48,6 +49,7 @@ def weights(
     return sink_and_weights(q, k, scale, sink_scores(q, scale, sink_logit, sink_key))[1]
 
 
+@dispatched(score_map.sink_bias)
 def attend(
     q: Tensor,
     k: Tensor,
@@ -61,9 +63,6 @@ def attend(
     sink_BHT1, A_BHTS = sink_and_weights(q, k, scale, sink_scores(q, scale, sink_logit, sink_key))
     y_BHTV = A_BHTS @ v
     return y_BHTV if sink_value is None else y_BHTV + sink_BHT1 * sink_value[:, None].to(v.dtype)
-
-
-attend.reference = attend
 
 
 class Mixer(ScoreMixer):

@@ -25,6 +25,7 @@ from torch.nn.functional import gelu, linear
 
 from impls import ops
 from impls.base import ScoreMixer
+from impls.kernels import dispatched, score_map
 
 
 def weights(q: Tensor, k: Tensor, pos_beta: Tensor, scale: float, tau_token: Tensor | None = None) -> Tensor:
@@ -36,12 +37,10 @@ def weights(q: Tensor, k: Tensor, pos_beta: Tensor, scale: float, tau_token: Ten
     return ops.causal_softmax(tau * s_BHTS).to(q.dtype)
 
 
+@dispatched(score_map.ssa)
 def attend(q: Tensor, k: Tensor, v: Tensor, pos_beta: Tensor, scale: float, tau_token: Tensor | None = None) -> Tensor:
     """y_BHTV of q_BHTK, k_BHSK, v_BHSV; values come with their own temperature already on them."""
     return weights(q, k, pos_beta, scale, tau_token) @ v
-
-
-attend.reference = attend
 
 
 class Mixer(ScoreMixer):
@@ -76,6 +75,9 @@ class Mixer(ScoreMixer):
 
     def attention(self, q_BHTK: Tensor, k_BHSK: Tensor, *tau_token: Tensor) -> Tensor:
         return weights(q_BHTK, k_BHSK, self.pos_beta, self.scale, *tau_token)
+
+    def fused(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, *tau_token: Tensor) -> Tensor:
+        return attend(q_BHTK, k_BHSK, v_BHSV, self.pos_beta, self.scale, *tau_token)
 
 
 def token(z_BHTK: Tensor, w_HK: Tensor) -> Tensor:

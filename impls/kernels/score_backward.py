@@ -5,12 +5,16 @@
 import triton
 import triton.language as tl
 
+from impls.kernels.score_launch import Tiles
 from impls.kernels.score_maps import LOG2E, load, slope, store
+
+QUERIES = Tiles(usual=((128, 64, 8, 3), (128, 32, 4, 3), (64, 64, 4, 2)), wide=((32, 32, 4, 2), (64, 32, 4, 2)))
+KEYS = Tiles(usual=((64, 128, 8, 2), (32, 128, 4, 3), (64, 64, 4, 2)), wide=((32, 32, 4, 2), (32, 64, 4, 2)))
 
 
 @triton.jit
 def walk_keys(
-    dq, q, dy, stat, delta, k_ptr, v_ptr, k_s, v_s, first, last, sees, S, c, bias,
+    dq, drow, q, dy, stat, delta, k_ptr, v_ptr, k_s, v_s, first, last, row, sees, S, c, bias,
     MAP: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
     PRECISION: tl.constexpr, N: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
@@ -20,23 +24,30 @@ def walk_keys(
         v = load(v_ptr, keys, v_s, S, V, BLOCK_V, MASKED)
         x = tl.dot(q, tl.trans(k), input_precision=PRECISION) * c
         dp = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
-        _, ds = slope(x, dp, stat[:, None], delta[:, None], bias, MAP)
+        _, ds, dr = slope(x, dp, stat[:, None], delta[:, None], row[:, None], sees[:, None], bias, MAP)
         if MASKED:
-            ds = tl.where(keys[None, :] <= sees[:, None], ds, 0.0)
+            keep = keys[None, :] <= sees[:, None]
+            ds = tl.where(keep, ds, 0.0)
+            dr = tl.where(keep, dr, 0.0)
+        if MAP == "adjust" or MAP == "reweight":
+            drow += tl.sum(dr, 1)
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
-    return dq
+    return dq, drow
 
 
 @triton.jit(do_not_specialize=["T", "S", "bucket"])
 def queries(
-    q_ptr, k_ptr, v_ptr, y_ptr, dy_ptr, stat_ptr, dstat_ptr, delta_ptr, dq_ptr,
-    q_b, q_h, q_t, k_b, k_h, k_s, v_b, v_h, v_s, dy_b, dy_h, dy_t,
+    q_ptr, k_ptr, v_ptr, row_ptr, y_ptr, dy_ptr, stat_ptr, dstat_ptr, delta_ptr, dq_ptr, drow_ptr,
+    q_b, q_h, q_t, k_b, k_h, k_s, v_b, v_h, v_s, dy_b, dy_h, dy_t, row_b, row_h, row_t,
     T, S, bucket, c, bias, scale,
     H: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_V: tl.constexpr, MAP: tl.constexpr, NORMED: tl.constexpr, DSTAT: tl.constexpr,
+    BLOCK_V: tl.constexpr, MAP: tl.constexpr, NORMED: tl.constexpr, ROW: tl.constexpr, DSTAT: tl.constexpr,
     PRECISION: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """dq [B,T,H,K], and delta [B,H,T] = dy . y less what `dstat`, the gradient of `stat`, adds."""
+    """dq [B,T,H,K], drow [B,H,T] and, for `keys`, delta [B,H,T] = dy . y.
+
+    `dstat`, the gradient of `stat`, enters through delta: it too is a number of the row that all its scores share.
+    """
     blocks = tl.cdiv(T, M)
     pid = tl.program_id(0)
     block = blocks - 1 - pid % blocks
@@ -57,28 +68,38 @@ def queries(
         y = load(y_ptr + (b * T * H + h) * V, rows, H * V, T, V, BLOCK_V, True)
         delta += tl.sum(dy.to(tl.float32) * y.to(tl.float32), 1)
         if DSTAT:
-            delta -= tl.load(dstat_ptr + row_at + rows, mask=rows < T, other=0.0) * LOG2E
+            dstat = tl.load(dstat_ptr + row_at + rows, mask=rows < T, other=0.0)
+            delta += dstat * stat if MAP == "softplus" else -dstat * LOG2E
         tl.store(delta_ptr + row_at + rows, delta, mask=rows < T)
 
+    row = tl.zeros([M], tl.float32)
+    if ROW:
+        at = row_ptr + b * row_b + h * row_h + rows.to(tl.int64) * row_t
+        row += tl.load(at, mask=rows < T, other=0.0).to(tl.float32)
     dq = tl.zeros([M, BLOCK_K], tl.float32)
+    drow = tl.zeros([M], tl.float32)
     below = tl.maximum(block * M + S - T + 1, 0)
     middle = below // N * N
     end = tl.minimum(block * M + M + S - T, S)
-    dq = walk_keys(
-        dq, q, dy, stat, delta, k_ptr, v_ptr, k_s, v_s, 0, middle, sees, S, c, bias,
+    dq, drow = walk_keys(
+        dq, drow, q, dy, stat, delta, k_ptr, v_ptr, k_s, v_s, 0, middle, row, sees, S, c, bias,
         MAP, K, V, BLOCK_K, BLOCK_V, PRECISION, N, False,
     )  # fmt: skip
-    dq = walk_keys(
-        dq, q, dy, stat, delta, k_ptr, v_ptr, k_s, v_s, middle, end, sees, S, c, bias,
+    dq, drow = walk_keys(
+        dq, drow, q, dy, stat, delta, k_ptr, v_ptr, k_s, v_s, middle, end, row, sees, S, c, bias,
         MAP, K, V, BLOCK_K, BLOCK_V, PRECISION, N, True,
     )  # fmt: skip
+    if ROW:
+        if MAP == "softmax":
+            drow -= delta * tl.exp2(row * LOG2E - stat)
+        tl.store(drow_ptr + row_at + rows, drow, mask=rows < T)
     store(dq_ptr + (b * T * H + h) * K, dq * scale, rows, H * K, T, K, BLOCK_K)
 
 
 @triton.jit
 def walk_queries(
-    dk, dv, k, v, q_ptr, dy_ptr, stat_ptr, delta_ptr, q_t, dy_t, first, last, seen, T, c, bias,
-    MAP: tl.constexpr, NORMED: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BLOCK_K: tl.constexpr,
+    dk, dv, k, v, q_ptr, dy_ptr, row_ptr, stat_ptr, delta_ptr, q_t, dy_t, row_t, first, last, seen, T, S, c, bias,
+    MAP: tl.constexpr, NORMED: tl.constexpr, ROW: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BLOCK_K: tl.constexpr,
     BLOCK_V: tl.constexpr, PRECISION: tl.constexpr, M: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """The queries first, …, last - 1, M at a time, transposed; rows beyond T are zeros and add nothing."""
@@ -90,9 +111,13 @@ def walk_queries(
         delta = stat
         if NORMED:
             delta = tl.load(delta_ptr + rows, mask=rows < T, other=0.0)
+        row = tl.zeros([M], tl.float32)
+        if ROW:
+            row += tl.load(row_ptr + rows.to(tl.int64) * row_t, mask=rows < T, other=0.0).to(tl.float32)
+        sees = rows + (S - T)
         x = tl.dot(k, tl.trans(q), input_precision=PRECISION) * c
         dp = tl.dot(v, tl.trans(dy), input_precision=PRECISION)
-        p, ds = slope(x, dp, stat[None, :], delta[None, :], bias, MAP)
+        p, ds, _ = slope(x, dp, stat[None, :], delta[None, :], row[None, :], sees[None, :], bias, MAP)
         if MASKED:
             keep = rows[None, :] >= seen[:, None]
             p = tl.where(keep, p, 0.0)
@@ -104,11 +129,11 @@ def walk_queries(
 
 @triton.jit(do_not_specialize=["T", "S", "bucket"])
 def keys(
-    q_ptr, k_ptr, v_ptr, dy_ptr, stat_ptr, delta_ptr, dk_ptr, dv_ptr,
-    q_b, q_h, q_t, k_b, k_h, k_s, v_b, v_h, v_s, dy_b, dy_h, dy_t,
+    q_ptr, k_ptr, v_ptr, row_ptr, dy_ptr, stat_ptr, delta_ptr, dk_ptr, dv_ptr,
+    q_b, q_h, q_t, k_b, k_h, k_s, v_b, v_h, v_s, dy_b, dy_h, dy_t, row_b, row_h, row_t,
     T, S, bucket, c, bias, scale,
     H: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_V: tl.constexpr, MAP: tl.constexpr, NORMED: tl.constexpr,
+    BLOCK_V: tl.constexpr, MAP: tl.constexpr, NORMED: tl.constexpr, ROW: tl.constexpr,
     PRECISION: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """dk [B,S,H/GROUP,K] and dv [B,S,H/GROUP,V]: one program takes N keys and, in turn, the GROUP heads they serve."""
@@ -130,14 +155,15 @@ def keys(
         head = h * GROUP + member
         qs = q_ptr + b * q_b + head * q_h
         dys = dy_ptr + b * dy_b + head * dy_h
+        rowp = row_ptr + b * row_b + head * row_h
         at = (b * H + head) * T
         dk, dv = walk_queries(
-            dk, dv, k, v, qs, dys, stat_ptr + at, delta_ptr + at, q_t, dy_t, first, middle, seen, T, c, bias,
-            MAP, NORMED, K, V, BLOCK_K, BLOCK_V, PRECISION, M, True,
+            dk, dv, k, v, qs, dys, rowp, stat_ptr + at, delta_ptr + at, q_t, dy_t, row_t,
+            first, middle, seen, T, S, c, bias, MAP, NORMED, ROW, K, V, BLOCK_K, BLOCK_V, PRECISION, M, True,
         )  # fmt: skip
         dk, dv = walk_queries(
-            dk, dv, k, v, qs, dys, stat_ptr + at, delta_ptr + at, q_t, dy_t, middle, T, seen, T, c, bias,
-            MAP, NORMED, K, V, BLOCK_K, BLOCK_V, PRECISION, M, False,
+            dk, dv, k, v, qs, dys, rowp, stat_ptr + at, delta_ptr + at, q_t, dy_t, row_t,
+            middle, T, seen, T, S, c, bias, MAP, NORMED, ROW, K, V, BLOCK_K, BLOCK_V, PRECISION, M, False,
         )  # fmt: skip
     store(dk_ptr + (b * S * SHARED + h) * K, dk * scale, cols, SHARED * K, S, K, BLOCK_K)
     store(dv_ptr + (b * S * SHARED + h) * V, dv, cols, SHARED * V, S, V, BLOCK_V)

@@ -5,14 +5,21 @@
 import triton
 import triton.language as tl
 
+from impls.kernels.score_launch import Tiles
 from impls.kernels.score_maps import LOG2E, load, peak, store, weigh
 
+TILES = Tiles(
+    usual=((128, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3), (64, 64, 4, 3)),
+    wide=((64, 32, 4, 3), (64, 64, 8, 2), (32, 32, 4, 2)),
+    single=((16, 64, 4, 3),),
+)
+DEAD = tl.constexpr(-19.931568569324174)  # log2(1e-6): the largest r of a row that is taken for a rounding error of 0
 LOWEST = tl.constexpr(-1e30)  # a finite start of the running maximum: rows that see no key make no NaN
 
 
 @triton.jit
 def walk(
-    acc, total, m, q, k_ptr, v_ptr, k_s, v_s, first, last, sees, S, c, bias,
+    acc, total, m, q, k_ptr, v_ptr, k_s, v_s, first, last, row, sees, S, c, bias,
     MAP: tl.constexpr, PEAKED: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BLOCK_K: tl.constexpr,
     BLOCK_V: tl.constexpr, PRECISION: tl.constexpr, N: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
@@ -23,7 +30,9 @@ def walk(
         x = tl.dot(q, tl.trans(k), input_precision=PRECISION) * c
         keep = keys[None, :] <= sees[:, None]
         if PEAKED:
-            top = peak(x, MAP)
+            top = peak(x, row[:, None], sees[:, None], bias, MAP)
+            if MAP == "reweight":
+                x = top
             if MASKED:
                 top = tl.where(keep, top, float("-inf"))
             higher = tl.maximum(m, tl.max(top, 1))
@@ -31,7 +40,7 @@ def walk(
             m = higher
             total = total * shrink
             acc = acc * shrink[:, None]
-        f, h = weigh(x, m[:, None], bias, MAP)
+        f, h = weigh(x, m[:, None], row[:, None], bias, MAP)
         if MASKED:
             f = tl.where(keep, f, 0.0)
             h = tl.where(keep, h, 0.0)
@@ -43,17 +52,17 @@ def walk(
 
 @triton.jit(do_not_specialize=["T", "S", "bucket"])
 def forward(
-    q_ptr, k_ptr, v_ptr, sink_ptr, y_ptr, stat_ptr,
-    q_b, q_h, q_t, k_b, k_h, k_s, v_b, v_h, v_s, sink_b, sink_h, sink_t,
+    q_ptr, k_ptr, v_ptr, row_ptr, y_ptr, stat_ptr,
+    q_b, q_h, q_t, k_b, k_h, k_s, v_b, v_h, v_s, row_b, row_h, row_t,
     T, S, bucket, c, bias,
     H: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_V: tl.constexpr, MAP: tl.constexpr, PEAKED: tl.constexpr, NORMED: tl.constexpr, SINK: tl.constexpr,
+    BLOCK_V: tl.constexpr, MAP: tl.constexpr, PEAKED: tl.constexpr, NORMED: tl.constexpr, ROW: tl.constexpr,
     PRECISION: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """y [B,T,H,V] and stat [B,H,T] of q [B,H,T,K], k [B,H/GROUP,S,K], v [B,H/GROUP,S,V]; strides in elements.
 
     The queries are the last T of the S positions. One program takes M queries of one head; those with the longest way
-    start first. `sink` [B,H,T] is the logit of a further key with value 0.
+    start first. `row` [B,H,T] as in `score_maps`, if ROW.
     """
     blocks = tl.cdiv(T, M)
     pid = tl.program_id(0)
@@ -70,9 +79,12 @@ def forward(
     acc = tl.zeros([M, BLOCK_V], tl.float32)
     total = tl.zeros([M], tl.float32)
     m = tl.zeros([M], tl.float32)
-    if SINK:
-        at = sink_ptr + b * sink_b + h * sink_h + rows.to(tl.int64) * sink_t
-        m += tl.load(at, mask=rows < T, other=0.0).to(tl.float32) * LOG2E
+    row = tl.zeros([M], tl.float32)
+    if ROW:
+        at = row_ptr + b * row_b + h * row_h + rows.to(tl.int64) * row_t
+        row += tl.load(at, mask=rows < T, other=0.0).to(tl.float32)
+    if ROW and MAP == "softmax":
+        m += row * LOG2E
         total += 1.0
     elif PEAKED and MAP != "softpick":  # whose maximum is never below 0
         m += LOWEST
@@ -80,17 +92,19 @@ def forward(
     middle = below // N * N  # every row sees all keys before
     end = tl.minimum(block * M + M + S - T, S)
     acc, total, m = walk(
-        acc, total, m, q, k_ptr, v_ptr, k_s, v_s, 0, middle, sees, S, c, bias,
+        acc, total, m, q, k_ptr, v_ptr, k_s, v_s, 0, middle, row, sees, S, c, bias,
         MAP, PEAKED, K, V, BLOCK_K, BLOCK_V, PRECISION, N, False,
     )  # fmt: skip
     acc, total, m = walk(
-        acc, total, m, q, k_ptr, v_ptr, k_s, v_s, middle, end, sees, S, c, bias,
+        acc, total, m, q, k_ptr, v_ptr, k_s, v_s, middle, end, row, sees, S, c, bias,
         MAP, PEAKED, K, V, BLOCK_K, BLOCK_V, PRECISION, N, True,
     )  # fmt: skip
 
     stat = total * 0.0 + 1.0
     if MAP == "softpick":
         total += bias
+    if MAP == "reweight":
+        total = tl.where(m > bias * DEAD, total, float("inf"))
     if NORMED:
         stat = 1 / tl.where(total > 0, total, 1.0)
     elif MAP == "relu_index":

@@ -3,10 +3,15 @@
 Scores arrive as x = c q . k; c holds the scale and, but for relu, log2(e), because exp2 is what the hardware has:
 e^s = 2^x. `stat` is one number a row that the forward pass leaves for the backward pass:
 
-    softmax   cog   adjust   log2 of the sum of 2^x, 2^|x| or 2^x
+    softmax, cog, adjust     log2 of the sum of 2^x, 2^|x| or 2^x
     softpick                 log2 of the sum of |2^x - 1|, eps included
-    softplus  relu           what a weight is multiplied by: 1 / the sum, 1 / the normaliser
+    reweight                 log2 of the sum of r^p, infinite in a row of zeros
+    softplus, relu           what a weight is multiplied by: 1 / the sum, 1 / the normaliser
     sigmoid                  not used
+
+`row` is one number a row that a map may be given, and has a gradient: the logit of a key without value (softmax), what
+is taken from s (adjust), what softplus is multiplied by (reweight). `bias` is one number for all: sigmoid's, softpick's
+eps, reweight's power. `sees` is the last key that a row sees.
 """
 
 # pyright: reportArgumentType=false, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportCallIssue=false
@@ -33,13 +38,23 @@ def logistic(x):
 
 
 @triton.jit
-def peak(x, MAP: tl.constexpr):
-    """What the running maximum follows."""
-    return tl.abs(x) if MAP == "cog" else x
+def excess(soft, row, sees):
+    """LSSAR's r = relu(N A - O) from soft = log2(1 + 2^x) and row = N / its sum; O is 0 in the first three rows."""
+    return tl.maximum(row * soft - tl.where(sees > 2, 1.0, 0.0), 0.0)
 
 
 @triton.jit
-def weigh(x, m, bias, MAP: tl.constexpr):
+def peak(x, row, sees, bias, MAP: tl.constexpr):
+    """What the running maximum follows, and `weigh` takes in place of x."""
+    if MAP == "reweight":
+        x = tl.log2(excess(softplus(x), row, sees)) * bias
+    elif MAP == "cog":
+        x = tl.abs(x)
+    return x
+
+
+@triton.jit
+def weigh(x, m, row, bias, MAP: tl.constexpr):
     """(f, h): what multiplies the value and what joins the row's sum; both times 2^-m where there is a maximum."""
     if MAP == "sigmoid":
         f = logistic(x + bias)
@@ -59,7 +74,7 @@ def weigh(x, m, bias, MAP: tl.constexpr):
         f = tl.where(x > 0, h, tl.where(x < 0, -h, 0.0))
     elif MAP == "adjust":
         h = tl.exp2(x - m)
-        f = x * LN2 * h
+        f = (x * LN2 - row) * h
     else:
         f = tl.exp2(x - m)
         h = f
@@ -67,8 +82,9 @@ def weigh(x, m, bias, MAP: tl.constexpr):
 
 
 @triton.jit
-def slope(x, dp, stat, delta, bias, MAP: tl.constexpr):
-    """(weight A, dL/ds) from dp = dL/dA and delta = the row's sum of A dp."""
+def slope(x, dp, stat, delta, row, sees, bias, MAP: tl.constexpr):
+    """(weight A, dL/ds, this element's part of dL/drow) from dp = dL/dA and delta = the row's sum of A dp."""
+    dr = dp
     if MAP == "sigmoid":
         p = logistic(x + bias)
         ds = p * (1 - p) * dp
@@ -88,12 +104,20 @@ def slope(x, dp, stat, delta, bias, MAP: tl.constexpr):
         ds = tl.where(x > 0, e * (dp - delta), tl.where(x < 0, e * (dp + delta), 0.0))
     elif MAP == "adjust":
         e = tl.exp2(x - stat)
-        p = x * LN2 * e
-        ds = e * (dp + x * LN2 * dp - delta)
+        p = (x * LN2 - row) * e
+        ds = e * dp + p * dp - e * delta
+        dr = -e * dp
+    elif MAP == "reweight":
+        soft = softplus(x)
+        r = excess(soft, row, sees)
+        p = tl.exp2(tl.log2(r) * bias - stat)
+        dr = tl.where(r > 0, bias * p / r * (dp - delta), 0.0)
+        ds = dr * row * logistic(x) * LOG2E
+        dr = dr * soft
     else:
         p = tl.exp2(x - stat)
         ds = p * (dp - delta)
-    return p, ds
+    return p, ds, dr
 
 
 @triton.jit

@@ -1,0 +1,107 @@
+"""The kernels of `score_map` without a GPU: interpreted beside their torch forms, and compiled for two kinds of GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import impls
+from impls import kernels
+from impls.kernels import score_map
+
+pytest.importorskip("triton", reason="no Triton on this machine")
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[1]
+FORMS = (
+    *("softmax", "plus one", "sink logit", "sink key", "sink key, value", "selective", "selective, token", "affine"),
+    *("sigmoid", "relu", "relu, index", "softpick", "cog", "self-adjust v1", "self-adjust v2", "LSSA", "LSSAR"),
+)
+SPILLS = 128  # bytes of a thread's stack: 32 registers of its 255
+
+
+def script(*command: str, **environment: str) -> str:
+    """What a script of this folder prints, in a process of its own."""
+    known = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    told = known | {"OMP_NUM_THREADS": "1"} | environment
+    ended = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, env=told, text=True, capture_output=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> dict[str, dict[str, float]]:
+    return dict(json.loads(line) for line in script("tests.kernels_score_map", TRITON_INTERPRET="1").splitlines())
+
+
+def tolerance(case: str) -> float:
+    """Of float32 sums, of bfloat16's 8 bits, of exp at 60, where a rounded score is off by 60 times as much."""
+    return 1e-2 if "bfloat16" in case else 4e-4 if "to 60" in case else 1e-5
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_kernel_is_its_torch_form_forward_and_backward(form: str, interpreted: dict[str, dict[str, float]]):
+    own = {case: errors for case, errors in interpreted.items() if case.startswith(f"{form}: ")}
+    assert len(own) >= 12
+    wrong = {case: errors for case, errors in own.items() if not all(e <= tolerance(case) for e in errors.values())}
+    assert not wrong
+
+
+def test_every_form_is_listed(interpreted: dict[str, dict[str, float]]):
+    assert {case.split(": ")[0] for case in interpreted} == set(FORMS)
+
+
+def test_a_row_that_sees_no_key_is_zero(interpreted: dict[str, dict[str, float]]):
+    assert interpreted["softmax: rows without a key"] == {"y": 0.0}
+
+
+@pytest.mark.parametrize("target", [80, 90])
+def test_kernels_compile_for_gpus_that_are_not_here(target: int):
+    found = json.loads(script("tests.kernels_compiled", str(target)))
+    assert len(found) >= 24
+    spilled = {name: code for name, code in found.items() if code["STACK"] > SPILLS}
+    assert not spilled
+    shared = {80: 163, 90: 227}[target] * 1024  # CUDA C++ Programming Guide, compute capabilities: per block
+    assert not {name: code for name, code in found.items() if code["shared"] > shared}
+    for name, code in found.items():
+        print(f"{name}: {code['REG']} registers, {code['STACK']} bytes spilled, {code['shared']} bytes shared")
+
+
+def test_a_mechanism_without_a_kernel_says_so():
+    with_one = {name for name in impls.names() if kernels.has(name)}
+    assert with_one >= {name for name, thing in vars(score_map).items() if callable(thing) and name in impls.names()}
+    assert not kernels.has("entmax")
+
+
+def test_a_kernel_takes_over_where_it_can_and_nowhere_else(monkeypatch: pytest.MonkeyPatch):
+    def plain(q, k, v, scale):
+        return q * scale
+
+    def kernel(q, k, v, scale):
+        return q * -scale
+
+    x = torch.ones(1, 1, 2, 4)
+    assert torch.equal(kernels.dispatched(kernel)(plain)(x, x, x, 2.0), x * 2)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    attend = kernels.dispatched(kernel)(plain)
+    assert torch.equal(attend(x, x, x, scale=2.0), x * 2)
+    monkeypatch.setattr(kernels, "usable", lambda *tensors: True)
+    assert torch.equal(attend(x, x, x, scale=2.0), x * -2)
+    assert getattr(attend, "reference") is plain  # noqa: B009
+
+
+def test_the_processor_never_uses_a_kernel():
+    assert not kernels.usable(torch.ones(1, 1, 2, 4))
+
+
+def test_nothing_imports_triton_before_it_is_needed():
+    code = "import sys, impls; [impls.config(n, {}) for n in ('softmax', 'sigmoid')]; sys.exit('triton' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
