@@ -14,6 +14,8 @@ and compared with a rule: `radius`, eq. 3; `gap`, pi over the spread of z, which
     multiclass  ten classes: share of draws whose radius is below the rule's (`below`), mean of radius over it (`ratio`)
 
 z is N(0, 4), a is N(0, 1) times a scale that is log-uniform in 0.1 … 10.
+
+Differs from the paper: logits and directions are drawn here; they are not those of a network in training.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from harness.claims import tests
+from harness.metrics import parse_key
 from harness.report import budget, charts
 from harness.report.evidence import Cell, Evidence, Run
 from harness.report.page import (
@@ -196,7 +197,7 @@ def claim_table(evidence: Evidence) -> Table:
             items = (
                 Item(claim.quote, href=f"papers/{slug}.html#claim-{claim.id}"),
                 Item(slug, href=f"papers/{slug}.html"),
-                Item(test_words(evidence, claim)),
+                Item(test_words(evidence, slug, claim)),
                 Item(verdict["verdict"]),
                 Item(verdict["reason"]),
             )
@@ -204,10 +205,10 @@ def claim_table(evidence: Evidence) -> Table:
     return Table("claims", "Every claim and its verdict", columns, tuple(rows), style="sentences")
 
 
-def test_words(evidence: Evidence, claim: Any) -> str:
+def test_words(evidence: Evidence, slug: str, claim: Any) -> str:
     """What was asked, in words: `gla lower than softmax by more than 0.1 on loss/test bits per byte`."""
     if claim.kind in ("all_of", "any_of"):
-        return f"{claim.kind.replace('_', ' ')}: {'; '.join(test_words(evidence, part) for part in claim.parts)}"
+        return f"{claim.kind.replace('_', ' ')}: {'; '.join(test_words(evidence, slug, part) for part in claim.parts)}"
     if claim.kind == "untested":
         return "no test"
     if claim.kind == "property":
@@ -218,7 +219,9 @@ def test_words(evidence: Evidence, claim: Any) -> str:
         return f"{claim.run}: {metric} = {claim.value:g} ± {claim.tolerance:g}"
     against = f" minus {claim.baseline}" if getattr(claim, "baseline", None) else ""
     if claim.kind == "trend":
-        return f"{claim.run}{against}: {metric} {claim.expect} with {claim.over}, by {claim.margin:g} per doubling"
+        axes = evidence.runs[evidence.names[slug][claim.run]].sheet.axes
+        over = axes.get(parse_key(claim.metric).task, claim.over)
+        return f"{claim.run}{against}: {metric} {claim.expect} with {over}, by {claim.margin:g} per doubling"
     bound = {
         "higher": "higher than",
         "lower": "lower than",

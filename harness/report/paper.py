@@ -131,7 +131,7 @@ def asked(evidence: Evidence, slug: str, test: Any, record: dict[str, Any]) -> A
     ]
     return Asked(
         test=test,
-        words=test_words(evidence, test),
+        words=test_words(evidence, slug, test),
         record=record,
         unit=unit(record.get("unit") or ""),
         run=run,
