@@ -38,13 +38,15 @@ MODELS = {"l1h1": (1, 1), "l1h4": (1, 4), "l2h2": (2, 2), "l4h4": (4, 4)}  # lay
 SINK = 0.3
 
 
-def rows(generator: torch.Generator, batch: int, length: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(x_BTD, y_BTD, trigger_B) of eqs. 1 and 2."""
+def rows(
+    generator: torch.Generator, batch: int, length: int, width: int, earliest: int = 2
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(x_BTD, y_BTD, trigger_B) of eqs. 1 and 2; no trigger before `earliest`."""
     x_BTD = torch.zeros(batch, length, width)
     x_BTD[:, 0, 0] = 1
     x_BTD[:, 1:, 2:-1] = 2 * torch.rand(batch, length - 1, width - 3, generator=generator) - 1
     x_BTD[:, 1:, -1] = 1
-    trigger_B = torch.randint(2, length, (batch,), generator=generator)
+    trigger_B = torch.randint(earliest, length, (batch,), generator=generator)
     at = (torch.arange(batch), trigger_B)
     x_BTD[(*at, 1)] = 1
     x_BTD[(*at, -1)] = 0
