@@ -1,5 +1,6 @@
 """Each kernel of `score_map` beside its torch form in float64: a process of its own, because Triton reads the switch of
-its interpreter when it is imported. Prints a line of JSON a case: its name, {tensor: error}.
+its interpreter when it is imported. Prints a line of JSON a case: its name, {tensor: [error, that of the torch form in
+the precision of the kernel]}.
 
     TRITON_INTERPRET=1 python -m tests.kernels_score_map
 
@@ -67,8 +68,8 @@ FORMS: dict[str, tuple[str, Make]] = {
 
 def compare(
     form: str, q: Tensor, k: Tensor, v: Tensor, given: dict[str, Any], dtype: torch.dtype = torch.float32
-) -> dict[str, float]:
-    """{tensor: error} of the output and of each gradient; k and v may have fewer heads than q."""
+) -> dict[str, tuple[float, float]]:
+    """{tensor: (error, the torch form's own)} of output and gradients; k and v may have fewer heads than q."""
     name = FORMS[form][0]
     reference = importlib.import_module(f"impls.{name}").attend.reference
     group = q.shape[1] // k.shape[1]
@@ -84,8 +85,9 @@ def compare(
         grads = torch.autograd.grad((y * drawn(*y.shape).to(kind)).sum(), list(moving.values()))
         return {"y": y.detach()} | dict(zip(moving, grads, strict=True))
 
-    want, got = run(reference, torch.float64, group), run(getattr(score_map, name), dtype, 1)
-    return {n: difference(got[n].double(), want[n]) for n in want}
+    want, own = (run(reference, kind, group) for kind in (torch.float64, dtype))
+    got = run(getattr(score_map, name), dtype, 1)
+    return {n: (difference(got[n].double(), want[n]), difference(own[n].double(), want[n])) for n in want}
 
 
 def difference(got: Tensor, want: Tensor) -> float:
@@ -99,7 +101,7 @@ def inputs(H: int, G: int, T: int, S: int, K: int, V: int) -> tuple[Tensor, Tens
     return q, k, v
 
 
-def cases() -> Iterator[tuple[str, dict[str, float]]]:
+def cases() -> Iterator[tuple[str, dict[str, tuple[float, float]]]]:
     """Lengths about the edges of tiles, then what is special. Tiles are higher than wide, then wider than high."""
     for number, form in enumerate(FORMS):
         make = FORMS[form][1]
@@ -133,7 +135,7 @@ def main() -> int:
     warnings.simplefilter("ignore")  # numpy's, of overflow that the kernels allow for
     for case, errors in cases():
         print(json.dumps([case, errors]), flush=True)
-    print(json.dumps(["softmax: rows without a key", {"y": blind()}]))
+    print(json.dumps(["softmax: rows without a key", {"y": (blind(), 0.0)}]))
     return 0
 
 

@@ -23,6 +23,7 @@ FORMS = (
     *("softmax", "plus one", "sink logit", "sink key", "sink key, value", "selective", "selective, token", "affine"),
     *("sigmoid", "relu", "relu, index", "softpick", "cog", "self-adjust v1", "self-adjust v2", "LSSA", "LSSAR"),
 )
+Found = dict[str, dict[str, tuple[float, float]]]  # {case: {tensor: (error, the torch form's own)}}
 SPILLS = 128  # bytes of a thread's stack: 32 registers of its 255
 
 
@@ -38,29 +39,29 @@ def script(*command: str, **environment: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def interpreted() -> dict[str, dict[str, float]]:
+def interpreted() -> Found:
     return dict(json.loads(line) for line in script("tests.kernels_score_map", TRITON_INTERPRET="1").splitlines())
 
 
-def tolerance(case: str) -> float:
-    """Of float32 sums, of bfloat16's 8 bits, of exp at 60, where a rounded score is off by 60 times as much."""
-    return 1e-2 if "bfloat16" in case else 4e-4 if "to 60" in case else 1e-5
+def good(case: str, error: float, own: float) -> bool:
+    """As near as its precision lets sums be, or, where rounding is magnified, as four times the torch form's error."""
+    return error <= max(1e-2 if "bfloat16" in case else 1e-5, 4 * own)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_kernel_is_its_torch_form_forward_and_backward(form: str, interpreted: dict[str, dict[str, float]]):
+def test_a_kernel_is_its_torch_form_forward_and_backward(form: str, interpreted: Found):
     own = {case: errors for case, errors in interpreted.items() if case.startswith(f"{form}: ")}
     assert len(own) >= 12
-    wrong = {case: errors for case, errors in own.items() if not all(e <= tolerance(case) for e in errors.values())}
+    wrong = {case: errors for case, errors in own.items() if not all(good(case, *e) for e in errors.values())}
     assert not wrong
 
 
-def test_every_form_is_listed(interpreted: dict[str, dict[str, float]]):
+def test_every_form_is_listed(interpreted: Found):
     assert {case.split(": ")[0] for case in interpreted} == set(FORMS)
 
 
-def test_a_row_that_sees_no_key_is_zero(interpreted: dict[str, dict[str, float]]):
-    assert interpreted["softmax: rows without a key"] == {"y": 0.0}
+def test_a_row_that_sees_no_key_is_zero(interpreted: Found):
+    assert interpreted["softmax: rows without a key"] == {"y": [0.0, 0.0]}
 
 
 @pytest.mark.parametrize("target", [80, 90])
