@@ -34,7 +34,7 @@ from harness.files import write_json
 from harness.metrics import load_suite
 from harness.records import Evaluation
 from harness.runs import unasked
-from harness.suites import Gap, Row, Sample, is_number, shortfall
+from harness.suites import Gap, Questions, Row, Sample, is_number, shortfall
 
 
 def evaluate(run: str, suite: str, seed: int, profile: Profile, on: str, runs: Path = records.RUNS) -> Evaluation:
@@ -67,6 +67,7 @@ def evaluate(run: str, suite: str, seed: int, profile: Profile, on: str, runs: P
         rows=[records.measurement(row, module.METRICS[row.metric]) for row in found.rows],
         items={name: scores for row in found.rows for name, scores in records.packed(row).items()},
         gaps={suites.name(gap.cell): gap.reason for gap in found.gaps},
+        questions={_asked(each): each.sha256 for each in found.questions},
         raw=[records.Raw(**{**vars(sample), "answers": list(sample.answers)}) for sample in found.samples],
     )
 
@@ -79,6 +80,11 @@ class Findings:
     reason: str | None = None
     gaps: Sequence[Gap] = ()
     samples: Sequence[Sample] = ()  # at most SAMPLES of each task and length
+    questions: Sequence[Questions] = ()
+
+
+def _asked(questions: Questions) -> str:
+    return questions.task + ("" if questions.length is None else f"@{questions.length}")
 
 
 def measure(
@@ -89,6 +95,7 @@ def measure(
     found: dict[suites.Cell, Row] = {}
     gaps: dict[suites.Cell, Gap] = {}
     samples: dict[tuple[str, int | None], list[Sample]] = defaultdict(list)
+    asked: list[Questions] = []
     reason = None
     try:
         settings, trained = subject(module, folder, trained_with, profile, on)
@@ -97,6 +104,8 @@ def measure(
             for row in tqdm(rows, total=len(wanted), unit="cell", disable=None):
                 if isinstance(row, Sample):
                     samples[row.task, row.length].append(row)
+                elif isinstance(row, Questions):
+                    asked.append(row)
                 elif isinstance(row, Gap):
                     gaps[row.cell] = row
                 else:
@@ -108,7 +117,7 @@ def measure(
     allowed = getattr(module, "may_lack", lambda cell: False)
     reason = reason or shortfall(wanted, found, lambda cell: cell in gaps or allowed(cell))
     kept = [sample for drawn in samples.values() for sample in drawn[: suites.SAMPLES]]
-    return Findings(numbers, reason, [gap for gap in gaps.values() if gap.cell not in found], kept)
+    return Findings(numbers, reason, [gap for gap in gaps.values() if gap.cell not in found], kept, asked)
 
 
 def subject(module: ModuleType, folder: Path, trained_with: dict[str, Any], profile: Profile, on: str) -> Any:
@@ -159,20 +168,22 @@ def main() -> int:
     return int(given.strict and any(record.status != "ok" for record in measured))
 
 
-def held_or_measured(run: str, suite: str, seed: int, profile: Profile, on: str) -> Evaluation:
+def held_or_measured(
+    run: str, suite: str, seed: int, profile: Profile, on: str, runs: Path = records.RUNS, state: Path = held.STATE
+) -> Evaluation:
     """The record of one cell: the one that was kept where it still holds, else a new one, which is kept."""
     try:
-        folder = records.folder(run, load_suite(suite).TASK, seed)
+        folder = records.folder(run, load_suite(suite).TASK, seed, runs)
         training = records.read_training(folder / "run.json", run=run, seed=seed)
         basis = held.basis(suite, training, folder, profile, on) if training["status"] == "ok" else None
     except (ValueError, OSError):  # `evaluate` says what is missing
         basis = None
-    kept = held.find(run, suite, seed, basis) if basis else None
+    kept = held.find(run, suite, seed, basis, state) if basis else None
     if kept:
         print(f"{suite}: nothing that its numbers rest on has changed", file=sys.stderr)
         return kept
-    record = evaluate(run, suite, seed, profile, on).model_copy(update={"basis": basis})
-    held.keep(record)
+    record = evaluate(run, suite, seed, profile, on, runs).model_copy(update={"basis": basis})
+    held.keep(record, state)
     return record
 
 
@@ -193,9 +204,9 @@ def blocked(run: str, suite: str, seed: int) -> Evaluation:
     )
 
 
-def write(record: Evaluation) -> Evaluation:
+def write(record: Evaluation, runs: Path = records.RUNS) -> Evaluation:
     """Put the record in its place, and say so."""
-    path = records.folder(record.run, record.task, record.seed) / f"{record.suite}.json"
+    path = records.folder(record.run, record.task, record.seed, runs) / f"{record.suite}.json"
     write_json(path, record.model_dump(exclude={"raw"}))
     if record.raw:
         write_json(path.with_suffix(".raw.json"), record.model_dump(include={"raw"})["raw"])

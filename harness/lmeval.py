@@ -8,9 +8,11 @@ else they lose their beginning.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,6 +151,12 @@ def run(model: LM, task: Task, limit: int | None) -> list[dict[str, Any]]:
     logged: Any = found
     (samples,) = logged["samples"].values()
     return sorted(samples, key=lambda sample: sample["doc_id"])
+
+
+def digest(samples: Sequence[Mapping[str, Any]]) -> str:
+    """SHA-256 of the questions, the prompts made of them, and the answers wanted."""
+    hashes = [[sample[key] for key in ("doc_hash", "prompt_hash", "target_hash")] for sample in samples]
+    return hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
 
 
 @contextmanager

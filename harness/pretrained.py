@@ -72,6 +72,7 @@ def describe(name: str, where: str | None) -> dict[str, Any]:
 def record(run: str, impl: str, task: str, seed: int, name: str, where: str | None) -> dict[str, Any]:
     """The content of run.json; `failed`, with the reason, where the model cannot be read."""
     identity = {"run": run, "impl": impl, "task": task, "seed": seed, "hf": name, "commit": provenance.commit()}
+    identity["seconds"] = 0.0  # of training
     try:
         return identity | {"status": "ok", "reason": None} | describe(name, where)
     except UserError as error:

@@ -62,6 +62,7 @@ class Evaluation(Closed):
     rows: list[Measurement]
     items: dict[str, str] = {}  # noqa: RUF012  pydantic copies it. By `suites.name(cell)`: scores in the items' order
     gaps: dict[str, str] = {}  # noqa: RUF012  by `suites.name(cell)`: why this run cannot have it; no failure
+    questions: dict[str, str] = {}  # noqa: RUF012  by task, with @length where it has one: SHA-256 of what was asked
     raw: list[Raw] = []  # noqa: RUF012  written beside the record, as `<suite>.raw.json`, for people to read
 
 

@@ -29,6 +29,14 @@ def paired(keys: np.ndarray, draws: np.ndarray, part: int) -> np.ndarray:
     return VALUES.start + CLASSES * block + (residue - keys) % CLASSES
 
 
+def spelled(token: int) -> str:
+    """A word for people: k7, v12, f3, and what the others stand for."""
+    for letter, words in (("k", KEYS), ("v", VALUES), ("f", FILLERS)):
+        if token in words:
+            return f"{letter}{token - words.start}"
+    return {DOTS: "…", COMMON: "common?", FREQUENT: "frequent?"}[token]
+
+
 def choose(rng: np.random.Generator, rows: int, among: int, count: int) -> np.ndarray:
     """`count` different numbers below `among` in each row, in random order."""
     return rng.random((rows, among)).argsort(axis=1)[:, :count]

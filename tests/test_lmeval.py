@@ -13,7 +13,7 @@ import pytest
 
 from harness import hub, pretrained
 from harness.config import Profile
-from harness.suites import Gap, Row, Sample, longbench, zeroshot
+from harness.suites import Gap, Questions, Row, Sample, longbench, zeroshot
 from harness.text import HubText, split
 from tests.conftest import SHARED
 
@@ -106,9 +106,12 @@ def test_both_suites_offline_end_to_end():
     model = pretrained.load(settings.hf, None)
     for suite in (zeroshot, longbench):
         found = list(suite.evaluate(model, settings, wanted, 0, "cpu"))
-        cells = [each.cell for each in found if not isinstance(each, Sample)]
+        cells = [each.cell for each in found if isinstance(each, Row | Gap)]
         assert sorted(map(str, cells)) == sorted(map(str, suite.cells(wanted)))
         assert all(math.isfinite(row.value) and row.n in (1, 4) for row in found if isinstance(row, Row))
+        asked = {each.task: each.sha256 for each in found if isinstance(each, Questions)}
+        assert asked.keys() == {row.task for row in found if isinstance(row, Row)}
+        assert len(set(asked.values())) == 2
     gaps = {gap.task: gap.reason for gap in found if isinstance(gap, Gap)}
     assert gaps.keys() == {"multi_news", "narrativeqa", "all"}
     assert gaps["multi_news"] == (
@@ -127,6 +130,15 @@ def test_budgets_known_at_planning_time_are_those_of_the_tasks():
     for name in longbench.TASKS | longbench.BY_LENGTH:
         config = lmeval.load_yaml(lmeval.TASKS / f"longbench/{name}.yaml")
         assert config["generation_kwargs"]["max_gen_toks"] == longbench.BUDGETS[name.removesuffix("_e")]
+
+
+def test_the_digest_of_questions_changes_with_each_of_them():
+    from harness import lmeval
+
+    one = {"doc_hash": "a", "prompt_hash": "b", "target_hash": "c", "resps": [1]}
+    digests = [lmeval.digest([one])] + [lmeval.digest([one | {key: "d"}]) for key in one if key != "resps"]
+    assert len({*digests, lmeval.digest([one, one])}) == 5
+    assert lmeval.digest([one | {"resps": [2]}]) == digests[0]  # answers are not what was asked
 
 
 class Silent:

@@ -19,7 +19,7 @@ from harness.config import Data, Profile
 from harness.data import train_tokenizer
 from harness.model import Shape, build
 from harness.ruler import ANY, SHORTEST, TASKS, micro
-from harness.suites import Gap, Row, Sample, name, ruler, ruler_micro
+from harness.suites import Gap, Questions, Row, Sample, name, ruler, ruler_micro
 from harness.tasks import IGNORE, recall
 from harness.text import CorpusText
 from tests.ruler_texts import articles, small
@@ -210,7 +210,8 @@ def test_micro_cells_are_what_is_measured_and_an_answerer_who_knows_scores_one()
         def forward(self, ids_BT):
             return nn.functional.one_hot(torch.roll(ids_BT, -1, 1), words.VOCAB).float()
 
-    found = list(ruler_micro.measure(Oracle(), SETTINGS, WANTED, 0, "cpu"))
+    everything = list(ruler_micro.measure(Oracle(), SETTINGS, WANTED, 0, "cpu"))
+    found = [row for row in everything if isinstance(row, Row)]
     names = [name(row.cell) for row in found]
     wanted = [name(cell) for cell in ruler_micro.cells(PROFILE)]
     assert len(set(names)) == len(names)
@@ -219,6 +220,14 @@ def test_micro_cells_are_what_is_measured_and_an_answerer_who_knows_scores_one()
     by = {name(row.cell): row for row in found}
     assert all(row.value == 1 for row in found if row.metric == "score"), "the reference is the draft"
     assert by["all/effective_length"].value == 512
+    kept = [row for row in everything if isinstance(row, Sample)]
+    assert {(sample.task, sample.length) for sample in kept} == {(task, 128) for task in TASKS}
+    for sample in kept:
+        spelled = sample.prompt.split()
+        assert len(spelled) == 128
+        assert spelled.count("_") == len(sample.output.split())
+        assert set(sample.answers) >= set(sample.output.split()) or "qa" in sample.task
+        assert sample.score == 1
     assert by["all/score@128"].n == 13
     assert by["niah_single_2/score@128"].n == 8
     assert len(by["niah_single_2/score@128"].items) == 8
@@ -226,6 +235,7 @@ def test_micro_cells_are_what_is_measured_and_an_answerer_who_knows_scores_one()
         assert by[f"{task}/echo@128"].value < 0.5
         assert by[f"{task}/guess@128"].value < 0.5
     again = list(ruler_micro.measure(Oracle(), SETTINGS, ruler_micro.Settings(tokens=1024, multiples=(4,)), 0, "cpu"))
+    again = [row for row in again if isinstance(row, Row)]
     assert {name(row.cell): row.value for row in again if "512" in name(row.cell)}.items() <= {
         key: row.value for key, row in by.items()
     }.items(), "other lengths change nothing"
@@ -237,7 +247,8 @@ def test_a_constant_answerer_scores_no_more_than_a_guesser():
             return torch.zeros(*ids_BT.shape, words.VOCAB)
 
     found = ruler_micro.measure(Constant(), SETTINGS, WANTED, 0, "cpu")
-    assert all(row.value == 0 for row in found if row.metric == "score"), "of equal words it says the first, the dots"
+    scores = [row.value for row in found if isinstance(row, Row) and row.metric == "score"]
+    assert set(scores) == {0}, "of equal words it says the first, the dots"
 
 
 def test_logits_that_are_no_numbers_are_no_score():
@@ -347,6 +358,8 @@ def test_a_real_model_answers_all_of_a_length(text, tmp_path):
     shape = Shape(impl="softmax", args={"heads": 2}, vocab=600, width=16, layers=1, mlp=16, conv=4)
     wanted = ruler.Settings(lengths=(512,), samples=2, tasks=("niah_single_1", "qa_1"))
     found = list(ruler.measure(Answerer(over(build(shape, 0).eval()), 512), text, small(), wanted, tmp_path))
+    asked = [(each.task, each.length) for each in found if isinstance(each, Questions)]
+    assert asked == [("niah_single_1", 512), ("qa_1", 512)]
     assert [row.n for row in found if isinstance(row, Row) and row.metric == "score" and "depth" not in row.task] == [
         2,
         2,

@@ -203,3 +203,13 @@ def test_the_grid_is_on_the_pages_of_run_and_paper_with_its_end_flagged():
     assert "python -m harness.tune gla-" in run.read_text()
     (other,) = (built() / "runs").glob("softpick-*.html")
     assert "Learning rates" not in other.read_text()
+
+
+def test_the_tuned_laptop_is_the_laptop_with_a_small_grid_around_its_rates():
+    plain, tuned = (load_profile(name, ROOT / "config/profiles") for name in ("laptop", "laptop-tuned"))
+    assert tuned.model_copy(update={"name": plain.name, "tasks": plain.tasks}) == plain
+    for task, settings in tuned.tasks.items():
+        assert settings.model_copy(update={"tune": None}) == plain.tasks[task]
+        low, middle, high = settings.tune.rates
+        assert (low, middle, high) == (settings.lr / 2, settings.lr, 2 * settings.lr)
+        assert settings.tune.steps < settings.steps

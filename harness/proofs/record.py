@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m harness.proofs.record", description=f"Put records in {FOLDER} together in {TOGETHER}."
     )
-    parser.add_argument("impls", nargs="+", metavar="IMPL")
+    parser.add_argument("impls", nargs="*", metavar="IMPL")
     proofs = gather(parser.parse_args(arguments).impls)
     failed = [proof for proof in proofs if proof.status == "failed"]
     print(f"{TOGETHER}: {len(proofs)} mechanisms, {len(failed)} with a property that failed")

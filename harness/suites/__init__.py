@@ -15,9 +15,10 @@
     evaluate(model, settings, profile, seed, device)
                          Rows of those cells. `model` maps tokens_BT to logits_BTV and is in evaluation mode, `settings`
                          are its training settings, `seed` that of its training. Among the rows it may yield a Gap for
-                         a cell that this run or this machine cannot have, and Samples to be read by people
+                         a cell that this run or this machine cannot have, Samples to be read by people, and Questions
     PRETRAINED           optional: True where a model of the Hub can be measured too: the suite asks in text (see
                          `harness.text.asked`), and TASK is `lm`
+    CORPUS               optional: True where it asks such a model about the corpus
 
 A row whose value or standard error is not finite is no measurement: `harness.evaluate` leaves it out and says so.
 Profiles are checked by these modules, so torch is not imported at their top.
@@ -75,6 +76,15 @@ class Sample:
     output: str
     answers: Sequence[str]
     score: float | None = None
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Which questions a task asked: a SHA-256 of all of them with their answers, equal for equal questions."""
+
+    task: str
+    length: int | None
+    sha256: str
 
 
 SAMPLES = 20  # kept of each task and length

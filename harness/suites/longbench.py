@@ -29,7 +29,7 @@ from harness.config import Profile, SuiteSettings
 from harness.errors import UserError, suggest
 from harness.metrics import Metric
 from harness.room import Misfit, crowded, refuse_budget
-from harness.suites import Cell, Gap, Row, Sample, ratio
+from harness.suites import Cell, Gap, Questions, Row, Sample, ratio
 
 TASK = "lm"
 PRETRAINED = True
@@ -124,7 +124,9 @@ def obstacles(profile: Profile, window: int | None = None) -> dict[str, str]:
     return {name: f"not applicable: {why}" for name, why in found.items() if why}
 
 
-def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any) -> Iterator[Row | Gap | Sample]:
+def evaluate(
+    model: Any, settings: Any, profile: Profile, seed: int, device: Any
+) -> Iterator[Row | Gap | Sample | Questions]:
     """Rows of every cell, samples of every task."""
     wanted, lacking = profile.suite("longbench"), obstacles(profile)
     means: dict[str, tuple[float, int, float | None]] = {}
@@ -159,11 +161,12 @@ def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any
         raise UserError(hub.unreached(unreached))
 
 
-def measure(name: str, asked: Any, task: Any, limit: int | None) -> Iterator[Row | Gap | Sample]:
+def measure(name: str, asked: Any, task: Any, limit: int | None) -> Iterator[Row | Gap | Sample | Questions]:
     """Rows and samples of one task."""
     from harness import lmeval
 
     samples = lmeval.run(asked, task, limit)
+    yield Questions(name, None, lmeval.digest(samples))
     scores = []
     for sample, written in zip(samples, asked.generations, strict=True):
         doc = sample["doc"]

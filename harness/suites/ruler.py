@@ -14,8 +14,8 @@ text, here from 20 % to 40 %; n counts them, and elsewhere prompts. The threshol
 RULER takes (arXiv:2404.06654 §4).
 
 The prompts are the same for every run with one tokenizer: they depend on the task, the length and the suite's own
-`seed`. They lie, with their SHA-256, in results/data/ruler. Text for haystacks and questions is the test split of the
-corpus unless files are named: `haystack` any text, `squad` and `hotpotqa` those sets as published.
+`seed`. They lie in results/data/ruler, and their SHA-256 is in the record. Text for haystacks and questions is the test
+split of the corpus unless files are named: `haystack` any text, `squad` and `hotpotqa` those sets as published.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from harness.metrics import Metric
 from harness.ruler import TASKS, known
 from harness.ruler.needles import KINDS
 from harness.ruler.score import BINS, depth_bin, effective_length, hits, plain_mean, score
-from harness.suites import Cell, Gap, Row, Sample, ratio
+from harness.suites import Cell, Gap, Questions, Row, Sample, ratio
 
 TASK = "lm"
 SHARED_ITEMS = True
 PRETRAINED = True
+CORPUS = True
 METRICS = {
     "score": Metric(unit="share", better="higher", summary="references in the answer; RULER's string match"),
     "echo": Metric(unit="share", better="none", summary="the score of repeating the end of the prompt"),
@@ -138,6 +139,7 @@ def measure(answerer: Any, text: Any, material: Any, wanted: Settings, folder: P
                 )
                 reason = data.refused
                 if reason is None:
+                    yield Questions(task, length, data.digest)
                     answers = ask(answerer, text, data.samples)
                     scores = [score(task, a, s.outputs) for a, s in zip(answers.texts, data.samples, strict=True)]
                     found[length][task] = scores

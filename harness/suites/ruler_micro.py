@@ -15,7 +15,8 @@ it is read again with what it would write as the draft. So an answer that is rig
 takes more readings than it has blanks. No state is decoded from: reading whole rows is what all mechanisms do fast.
 
 n counts rows. `niah_single_2-depth-20` and the like are the rows of that task whose fact lies in that fifth of the
-text, here from 20 % to 40 %. The threshold is the score of Llama2-7B at 4K that RULER takes (arXiv:2404.06654 §4).
+text, here from 20 % to 40 %. Of the shortest rows 20 a task are kept with what was written. The threshold is the score
+of Llama2-7B at 4K that RULER takes (arXiv:2404.06654 §4).
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from harness.config import Profile, SuiteSettings
 from harness.metrics import Metric
 from harness.ruler import ANY, SHORTEST, TASKS, known, micro
 from harness.ruler.score import BINS, depth_bin, effective_length, plain_mean
-from harness.suites import Cell, Row, ratio
-from harness.vocabulary import EVALUATION, VOCAB, choose
+from harness.suites import SAMPLES, Cell, Row, Sample, ratio
+from harness.vocabulary import EVALUATION, VOCAB, choose, spelled
 
 TASK = "recall"
 METRICS = {
@@ -89,12 +90,12 @@ def may_lack(cell: Cell) -> bool:
     return "-depth-" in cell[0]
 
 
-def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any) -> Iterator[Row]:
+def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any) -> Iterator[Row | Sample]:
     """Rows of every cell."""
     yield from measure(model, settings, profile.suite("ruler_micro"), seed, device)
 
 
-def measure(model: Any, settings: Any, wanted: Settings, seed: int, device: Any) -> Iterator[Row]:
+def measure(model: Any, settings: Any, wanted: Settings, seed: int, device: Any) -> Iterator[Row | Sample]:
     """The suite on rows of this seed; `settings` has `length` and `model.heads` of the training."""
     found: dict[int, dict[str, np.ndarray]] = defaultdict(dict)
     for task in wanted.tasks:
@@ -104,6 +105,8 @@ def measure(model: Any, settings: Any, wanted: Settings, seed: int, device: Any)
             answers_BA = decode(model, rows, settings.model.heads, device)
             score_B = scores(task, answers_BA, rows.references_BR)
             found[length][task] = score_B
+            if length == min(lengths(settings.length, wanted.multiples)):
+                yield from samples(task, length, rows, answers_BA, score_B)
             yield shares(task, length, "score", score_B)
             yield shares(task, length, "echo", scores(task, echo(rows), rows.references_BR))
             yield shares(task, length, "guess", scores(task, guess(rows, rng), rows.references_BR))
@@ -111,6 +114,18 @@ def measure(model: Any, settings: Any, wanted: Settings, seed: int, device: Any)
                 yield from by_depth(task, length, score_B, rows)
     if set(TASKS) <= set(wanted.tasks):
         yield from summary(found, wanted.threshold)
+
+
+def samples(task: str, length: int, rows: micro.Rows, answers_BA: np.ndarray, score_B: np.ndarray) -> Iterator[Sample]:
+    """The first rows in words, `_` for each blank; an answer without finite logits is `?`."""
+    for place in range(min(SAMPLES, len(score_B))):
+        words = [spelled(token) for token in rows.inputs_BT[place].tolist()]
+        for blank in rows.blanks_A:
+            words[blank] = "_"
+        wrote = ["?" if token < 0 else spelled(token) for token in answers_BA[place].tolist()]
+        wanted = [spelled(token) for token in rows.references_BR[place].tolist()]
+        score = float(score_B[place]) if np.isfinite(score_B[place]) else None
+        yield Sample(task, length, " ".join(words), " ".join(wrote), wanted, score)
 
 
 def decode(model: Any, rows: micro.Rows, heads: int, device: Any) -> np.ndarray:

@@ -26,7 +26,7 @@ from harness.closed import Count, Distinct
 from harness.config import Profile, SuiteSettings
 from harness.errors import UserError, suggest
 from harness.metrics import Metric
-from harness.suites import Cell, Gap, Row, ratio
+from harness.suites import Cell, Gap, Questions, Row, ratio
 
 TASK = "lm"
 PRETRAINED = True
@@ -83,7 +83,7 @@ def obstacles(profile: Profile, window: int | None = None) -> dict[str, str]:
     return {name: why for name, why in found.items() if why}
 
 
-def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any) -> Iterator[Row | Gap]:
+def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any) -> Iterator[Row | Gap | Questions]:
     """Rows of every cell."""
     wanted, lacking = profile.suite("zeroshot"), obstacles(profile)
     ready, unreached = {}, {}
@@ -105,7 +105,9 @@ def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any
         for name, task in ready.items():
             limit = wanted.documents if name == "wikitext" else wanted.limit
             try:
-                yield from rows(name, lmeval.run(asked, task, limit))
+                samples = lmeval.run(asked, task, limit)
+                yield Questions(name, None, lmeval.digest(samples))
+                yield from rows(name, samples)
             except adapter.Misfit as error:
                 yield from (Gap(name, None, metric, f"not applicable: {error}") for metric in TASKS[name][2])
     if unreached:
