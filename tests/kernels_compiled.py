@@ -30,7 +30,7 @@ KERNELS = {
 }
 ENDS = {"ends": (score_ends.forward, score_ends.TILES), "ends' keys": (score_ends.keys, score_ends.TILES)}
 MAPS = ("softmax", "softpick", "cog", "adjust", "reweight", "softplus", "sigmoid", "relu_index")
-FLOAT32 = ("row", "stat", "dstat", "delta", "drow", "ends", "dends")
+FLOAT32 = ("row", "stat", "dstat", "delta", "drow", "ends", "dends", "part", "part_stat")
 Kernel = tuple[Any, Tiles]
 
 
@@ -41,6 +41,8 @@ def listed(target: int) -> Iterator[tuple[str, Kernel, dict[str, Any]]]:
             yield f"{name} {part}", kernel, {"MAP": name, "ROW": name in ("adjust", "reweight")}
     for part, kernel in ENDS.items():
         yield part, kernel, {"MAP": "adjust"}
+    yield "softmax forward, a part", KERNELS["forward"], {"MAP": "softmax", "PARTS": 8}
+    yield "softmax merge", (score_forward.merge, score_forward.TILES), {"MAP": "softmax", "PARTS": 8}
     for part, kernel in KERNELS.items() if target >= 90 else ():
         yield f"softmax {part}, with a row", kernel, {"MAP": "softmax", "ROW": True, "DSTAT": True}
         yield f"softmax {part}, 128 wide", kernel, {"MAP": "softmax", "K": 128, "V": 128}
@@ -53,8 +55,20 @@ def compiled(kernel: Kernel, target: int, dtype: str = "bf16", **constants: Any)
     function, tiles = kernel
     large = dtype == "fp32" or constants.get("K", 0) > 128
     M, N, warps, stages = (tiles.wide if large else tiles.usual)[0]
-    told = {"H": 8, "GROUP": 1, "K": 64, "V": 64, "ROW": False, "DSTAT": False, "PRECISION": "ieee", "M": M, "N": N}
+    told = {
+        "H": 8,
+        "GROUP": 1,
+        "K": 64,
+        "V": 64,
+        "ROW": False,
+        "DSTAT": False,
+        "PRECISION": "ieee",
+        "PARTS": 1,
+        "M": M,
+        "N": N,
+    }
     told |= constants
+    known = FLOAT32 if told["PARTS"] == 1 else (*FLOAT32, "y")
     told |= {"BLOCK_K": told["K"], "BLOCK_V": told["V"]}
     told |= {"PEAKED": told["MAP"] in score_apply.PEAKED, "NORMED": told["MAP"] in score_apply.NORMED}
     signature, values, aligned = {}, {}, {}
@@ -64,7 +78,7 @@ def compiled(kernel: Kernel, target: int, dtype: str = "bf16", **constants: Any)
             signature[name], values[(at,)] = "constexpr", told[name]
         elif name.endswith("_ptr"):
             stem = name.removesuffix("_ptr")
-            signature[name] = "*i32" if stem == "at" else "*fp32" if stem in FLOAT32 else f"*{dtype}"
+            signature[name] = "*i32" if stem == "at" else "*fp32" if stem in known else f"*{dtype}"
         else:
             signature[name] = "fp32" if name in ("c", "bias", "scale") else "i32"
         if name[-4:] == "_ptr" or name[-2:] in ("_b", "_h", "_t", "_s"):

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from impls.kernels import score_backward, score_forward
-from impls.kernels.score_launch import interpreted, launch, rows_last, rowwise, shapes, strides
+from impls.kernels.score_launch import interpreted, launch, rows_last, rowwise, run, shapes, strides
 
+PROGRAMS, SHORTEST = 256, 256  # enough to fill a GPU of 132 processors twice; keys worth a program of their own
 LOG2E = 1.4426950408889634
 PEAKED = ("softmax", "softpick", "cog", "adjust", "reweight")  # subtract a running maximum
 NORMED = (*PEAKED, "softplus")  # divide by a sum over the row
@@ -29,11 +30,18 @@ class ScoreMap(torch.autograd.Function):
         told = shapes(q, k, v) | {"MAP": name, "NORMED": name in NORMED, "ROW": row is not None}
         told["c"] = scale if name.startswith("relu") else scale * LOG2E
         told["bias"] = bias * LOG2E if name == "sigmoid" else bias
+        parts = parts_of(B * H, k.shape[2]) if T == 1 else 1
+        sums = (y, stat) if parts == 1 else (stat.new_empty(parts, B, H, V), stat.new_empty(parts, 2, B, H))
         launch(
-            score_forward.forward, score_forward.TILES, "M", B * H, T,
-            q_ptr=q, k_ptr=k, v_ptr=v, row_ptr=given, y_ptr=y, stat_ptr=stat, **strides(q=q, k=k, v=v, row=given),
-            **told, PEAKED=name in PEAKED,
+            score_forward.forward, score_forward.TILES, "M", B * H, T, parts,
+            q_ptr=q, k_ptr=k, v_ptr=v, row_ptr=given, y_ptr=sums[0], stat_ptr=sums[1],
+            **strides(q=q, k=k, v=v, row=given), **told, PEAKED=name in PEAKED, B=B, PARTS=parts,
         )  # fmt: skip
+        if parts > 1:
+            shared = {key: told[key] for key in ("S", "bias", "V", "BLOCK_V", "MAP", "NORMED")}
+            run(
+                score_forward.merge, (B * H,), *sums, y, stat, heads=B * H, PEAKED=name in PEAKED, PARTS=parts, **shared
+            )
         ctx.save_for_backward(q, k, v, row, y, stat)
         ctx.set_materialize_grads(False)
         ctx.told = told | {"scale": scale}
@@ -60,6 +68,12 @@ class ScoreMap(torch.autograd.Function):
             **told, dk_ptr=dk, dv_ptr=dv,
         )  # fmt: skip
         return dq, dk, dv, None if row is None else drow.to(row.dtype), None, None, None
+
+
+def parts_of(heads: int, S: int) -> int:
+    """Into how many parts, a power of two, the keys of a single query are cut, so that few heads fill a GPU."""
+    wanted = min(PROGRAMS // heads, S // SHORTEST, 64)
+    return 1 << max(wanted.bit_length() - 1, 0)
 
 
 def score_map(

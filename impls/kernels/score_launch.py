@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -37,17 +38,23 @@ def tuned(kernel: Any, choice: Choice) -> Any:
     return triton.autotune(configs, [name for name in KEY if name in kernel.arg_names], cache_results=True)(kernel)
 
 
-def launch(kernel: Any, tiles: Tiles, side: str, heads: int, length: int, **arguments: Any) -> None:
-    """Run one program for each of the heads and each tile of the length, which `side`, M or N, cuts."""
+def launch(kernel: Any, tiles: Tiles, side: str, heads: int, length: int, parts: int = 1, **arguments: Any) -> None:
+    """Run one program for each of the heads, each tile of the length, which `side`, M or N, cuts, and each part."""
 
-    def grid(meta: dict[str, int]) -> tuple[int]:
-        return (heads * -(-length // meta[side]),)
+    def grid(meta: dict[str, int]) -> tuple[int, int]:
+        return heads * -(-length // meta[side]), parts
 
     if interpreted():
-        kernel[grid](**arguments, **SMALL)
+        run(kernel, grid, **arguments, **SMALL)
     else:
-        with torch.cuda.device(arguments["q_ptr"].device):
-            tuned(kernel, tiles.choice(arguments))[grid](**arguments)
+        run(tuned(kernel, tiles.choice(arguments)), grid, **arguments)
+
+
+def run(kernel: Any, grid: Any, *tensors: Tensor, **arguments: Any) -> None:
+    """Start a kernel on the device of its first tensor."""
+    first = tensors[0] if tensors else arguments["q_ptr"]
+    with torch.cuda.device(first.device) if first.is_cuda else nullcontext():
+        kernel[grid](*tensors, **arguments)
 
 
 def interpreted() -> bool:
