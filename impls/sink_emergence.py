@@ -111,8 +111,8 @@ class Study(study.Study):
             learned, lr=cfg.lr, betas=(0.9, 0.95), weight_decay=places[0] / 1000 if vary == "decay" else 0.0
         )
         kept = self.batch(stream, places[0], device) if vary == "rows" else None
-        ends = {self.scaled(at): at for at in places} if vary == "steps" else {self.scaled(cfg.steps): places[0]}
-        for step in range(1, max(ends) + 1):
+        ends = [(self.scaled(at if vary == "steps" else cfg.steps), at) for at in places]
+        for step in range(1, max(ends)[0] + 1):
             x_BTD, wanted_BTD, scored_BT = self.batch(stream, BATCH, device) if kept is None else kept
             if kept is not None:
                 picked = torch.randint(len(x_BTD), (BATCH,), generator=stream)
@@ -121,8 +121,8 @@ class Study(study.Study):
             optimizer.zero_grad()
             (errors_BT * scored_BT).mean().backward()
             optimizer.step()
-            if step in ends:
-                yield from self.seen(learned, ends[step], seed, device)
+            for at in (at for end, at in ends if end == step):
+                yield from self.seen(learned, at, seed, device)
 
     def batch(self, generator: torch.Generator, size: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
         """(x_BTD, answer_BTD, scored_BT)."""
