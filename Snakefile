@@ -70,7 +70,8 @@ onstart:
         lock.hold(".snakemake/attest.lock")
     except UserError as error:
         sys.exit(str(error))
-    print(*outlook.notes(PLAN), sep="\n")
+    for note in outlook.notes(PLAN):
+        print(note, file=sys.stderr, flush=True)
 
 
 onsuccess:

@@ -34,7 +34,7 @@ __all__ = ["Answerer", "Misfit", "Score", "over"]
 Ids = Sequence[int]
 TOKENS, SQUARE = 2**13, 2**22  # in one batch on a CPU: tokens, and tokens times length (weights are length × length)
 LOGITS = 2**25  # numbers, likewise
-FORKS = 64  # continuations read in one go, likewise; those of one go are of nearly one length
+FORKS, LEAST = 64, 32  # continuations read in one go, likewise; those of one go are of nearly one length
 GPU = 16  # times as much
 
 
@@ -157,10 +157,11 @@ class Answerer:
     def _prefix(self, question: list[_Row]) -> int:
         """How many tokens to read for all rows at once; 0 where each row is better read by itself.
 
-        Prefixes are cut to five significant bits, so that many questions have the same one and make a batch.
+        Prefixes are cut to a multiple of four, longer ones to five significant bits, so that many questions have the
+        same one and make a batch.
         """
         context = question[0].first + 1
-        prefix = context - context % (1 << max(0, context.bit_length() - 5))
+        prefix = context - context % max(4, 1 << max(0, context.bit_length() - 5))
         rest = max(len(row.inputs) for row in question) - prefix
         return prefix if self.model.cached and len(question) > 1 and rest <= prefix else 0
 
@@ -175,31 +176,32 @@ class Answerer:
             for row, logits_LV in zip(rows, logits_BLV, strict=True)
         }
 
-    def _fork(self, questions: list[list[_Row]], prefix: int) -> tuple[list[_Row], Tensor, Any]:
-        """(rows, logits_RV after their first `prefix` tokens, state), longest rows first; read once a question."""
+    def _read(self, questions: list[list[_Row]], prefix: int) -> tuple[list[_Row], Tensor, Tensor, Any]:
+        """(rows, the question of each, logits_BV after the first `prefix` tokens, state), longest rows first."""
         logits_BV, state = self.model.prefill(self._tensor([question[0].inputs[:prefix] for question in questions]))
         forks = [(n, row) for n, question in enumerate(questions) for row in question]
         forks.sort(key=lambda fork: -len(fork[1].inputs))
-        origin_R = self._tensor([n for n, _ in forks])
-        return [row for _, row in forks], logits_BV[origin_R], self.model.select(state, origin_R)
+        return [row for _, row in forks], self._tensor([n for n, _ in forks]), logits_BV, state
 
     def _score_extended(self, questions: list[list[_Row]], prefix: int) -> dict[int, Score]:
         """Rows that share their first `prefix` tokens within a question, read on in groups of nearly one length.
 
         A shorter row is filled at its end, where a causal model cannot look back from.
         """
-        rows, before_RV, state = self._fork(questions, prefix)
+        rows, origin_R, before_BV, state = self._read(questions, prefix)
         scores: dict[int, Score] = {}
-        for places in _chunks(list(range(len(rows))), int(FORKS * max(1, self.scale))):
-            group, places_R = [rows[place] for place in places], self._tensor(places)
-            logits_RTV = before_RV[places_R, None]
-            length = len(group[0].inputs) - prefix
+        for places in _even([len(row.inputs) - prefix for row in rows], int(FORKS * max(1, self.scale))):
+            group, from_R = rows[places.start : places.stop], origin_R[places.start : places.stop]
+            at = [(n, row.first - prefix + k) for n, row in enumerate(group) for k in range(len(row.targets))]
+            row_L, position_L = self._tensor(at).T
+            length, first_L = len(group[0].inputs) - prefix, position_L < 0
             if length:
                 rest = [(*row.inputs[prefix:], *[0] * (length - len(row.inputs) + prefix)) for row in group]
-                more_RTV = self.model.extend(self._tensor(rest), self.model.select(state, places_R))
-                logits_RTV = torch.cat([logits_RTV, more_RTV], dim=1)
-            at = [(n, row.first - prefix + 1 + k) for n, row in enumerate(group) for k in range(len(row.targets))]
-            kept_LV = logits_RTV[tuple(self._tensor(at).T)]
+                more_RTV = self.model.extend(self._tensor(rest), self.model.select(state, from_R))
+                kept_LV = more_RTV[row_L, position_L]
+                kept_LV[first_L] = before_BV[from_R[row_L[first_L]]]
+            else:
+                kept_LV = before_BV[from_R[row_L]]
             logp_L, hit_L = judge(kept_LV, self._tensor([token for row in group for token in row.targets]))
             sizes = [len(row.targets) for row in group]
             for row, logp, hit in zip(group, logp_L.split(sizes), hit_L.split(sizes), strict=True):
@@ -208,7 +210,8 @@ class Answerer:
 
     def _score_stepwise(self, questions: list[list[_Row]], prefix: int) -> dict[int, Score]:
         """The same, token by token, without the rows that have come to their end."""
-        rows, logits_RV, state = self._fork(questions, prefix)
+        rows, origin_R, logits_BV, state = self._read(questions, prefix)
+        logits_RV, state = logits_BV[origin_R], self.model.select(state, origin_R)
         logp: dict[int, list[Tensor]] = defaultdict(list)
         hits: dict[int, list[Tensor]] = defaultdict(list)
         for position in range(prefix - 1, len(rows[0].inputs)):
@@ -260,6 +263,16 @@ def windows(text: Ids, first: int, window: int) -> Iterator[tuple[tuple[int, ...
 def _score(logits_LV: Tensor, target_L: Tensor) -> Score:
     logp_L, hit_L = judge(logits_LV, target_L)
     return Score(float(logp_L.sum()), bool(hit_L.all()))
+
+
+def _even(lengths: list[int], size: int) -> Iterator[range]:
+    """Places of falling lengths in groups of at most `size`, a new one where a third or more would be filled up."""
+    first = 0
+    for place, length in enumerate([*lengths, -1]):
+        full = place - first >= size or (place - first >= LEAST and 3 * length <= 2 * lengths[first])
+        if place > first and (full or length < 0):
+            yield range(first, place)
+            first = place
 
 
 def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:

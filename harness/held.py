@@ -27,7 +27,8 @@ COMPUTING = ("torch", "numpy", "lm_eval", "transformers", "datasets")
 def basis(suite: str, training: dict[str, Any], folder: Path, profile: Profile, on: str) -> str:
     """A digest of all that a suite's numbers rest on; `folder` is where the trained model lies."""
     module = load_suite(suite)
-    made_of = {training["impl"], training.get("model", {}).get("impl")} - {None}  # a method and what it changes
+    shape = training.get("model") or {}
+    made_of = {training["impl"], shape.get("impl")} - {None}  # a method and what it changes
     subject = ["harness.pretrained"] if training.get("hf") else sorted(f"impls.{impl}" for impl in made_of)
     code = dependencies.job("harness.evaluate", f"harness.suites.{suite}", f"harness.tasks.{module.TASK}", *subject)
     files = hub.files(training["hf"], profile.hub) if training.get("hf") else []
@@ -38,7 +39,7 @@ def basis(suite: str, training: dict[str, Any], folder: Path, profile: Profile, 
         "code": {path: sha256_file(dependencies.ROOT / path) for path in code},
         "versions": {name: _version(name) for name in COMPUTING},
         "device": on.partition(":")[0],
-        "model": [weights, training["settings"], training["seed"]],
+        "model": [weights, shape, training["settings"], training["seed"]],
         "suite": [profile.suite(suite).model_dump(mode="json"), module.cells(profile)],
         "corpus": sha256_file(manifest) if manifest.is_file() else None,
         "files": {str(path): sha256_file(path) for path in files if path.is_file()},

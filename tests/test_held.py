@@ -78,6 +78,12 @@ def another_length(trained):
     edit(path, settings=settings | {"length": 16})
 
 
+def another_choice_of_a_method(trained):
+    path = trained / "lm" / "seed1" / "run.json"
+    edit(path, model=json.loads(path.read_text())["model"] | {"method": None, "conv": 4})
+    assert held.basis("loss", json.loads(path.read_text()), path.parent, PROFILE, "cpu")  # pyright: ignore[reportArgumentType]
+
+
 def another_corpus(trained):
     path = PROFILE.data.folder / "manifest.json"
     edit(path, settings={"seed": 1})
@@ -88,7 +94,9 @@ def a_damaged_copy(trained):
     path.write_text(path.read_text()[:-9])
 
 
-@pytest.mark.parametrize("change", [heavier, another_length, another_corpus, a_damaged_copy])
+@pytest.mark.parametrize(
+    "change", [heavier, another_length, another_choice_of_a_method, another_corpus, a_damaged_copy]
+)
 def test_what_a_number_rests_on_makes_it_measured_again(trained, monkeypatch, measured, change):
     change(trained)
     run(monkeypatch, "loss")
