@@ -12,12 +12,11 @@ import pytest
 import torch
 
 import impls
-from impls import kernels
+from impls import base, kernels
+from impls.base import ScoreMixer
 from impls.kernels import score_map
 
 pytest.importorskip("triton", reason="no Triton on this machine")
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[1]
 FORMS = (
     *("softmax", "plus one", "sink logit", "sink key", "sink key, value", "selective", "selective, token", "affine"),
@@ -54,6 +53,7 @@ def good(case: str, tensor: str, error: float, own: float) -> bool:
     return error <= max(1e-2 if "bfloat16" in case else 1e-5, 4 * own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_kernel_is_its_torch_form_forward_and_backward(form: str, interpreted: Found):
     own = {case: errors for case, errors in interpreted.items() if case.startswith(f"{form}: ")}
@@ -62,14 +62,17 @@ def test_a_kernel_is_its_torch_form_forward_and_backward(form: str, interpreted:
     assert not wrong
 
 
+@pytest.mark.slow
 def test_every_form_is_listed(interpreted: Found):
     assert {case.split(": ")[0] for case in interpreted} == set(FORMS)
 
 
+@pytest.mark.slow
 def test_a_row_that_sees_no_key_is_zero(interpreted: Found):
     assert interpreted["softmax: rows without a key"] == {"y": [0.0, 0.0]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [80, 90])
 def test_kernels_compile_for_gpus_that_are_not_here(target: int):
     found = json.loads(script("tests.kernels_compiled", str(target)))
@@ -103,6 +106,23 @@ def test_a_kernel_takes_over_where_it_can_and_nowhere_else(monkeypatch: pytest.M
     monkeypatch.setattr(kernels, "usable", lambda *tensors: True)
     assert torch.equal(attend(x, x, x, scale=2.0), x * -2)
     assert getattr(attend, "reference") is plain  # noqa: B009
+
+
+@pytest.mark.parametrize("name", [name for name in impls.names() if kernels.has(name)])
+def test_a_mixer_gives_its_kernel_what_its_weights_take(name: str, monkeypatch: pytest.MonkeyPatch):
+    torch.manual_seed(0)
+    mixer = impls.build(name, 32, {"heads": 2}).eval()
+    if not isinstance(mixer, ScoreMixer):
+        pytest.skip("it keeps a state, not scores")
+    for weight in mixer.parameters():
+        torch.nn.init.normal_(weight)
+    x_BTD = torch.randn(2, 9, 32)
+    with torch.no_grad():
+        want = mixer(x_BTD), mixer.step(x_BTD[:, 0], mixer.prefill(x_BTD)[1])[0]
+        monkeypatch.setattr(base.kernels, "usable", lambda *tensors: True)
+        monkeypatch.setattr(type(mixer), "attention", None)
+        got = mixer(x_BTD), mixer.step(x_BTD[:, 0], mixer.prefill(x_BTD)[1])[0]
+    torch.testing.assert_close(got, want)
 
 
 def test_the_processor_never_uses_a_kernel():

@@ -82,8 +82,10 @@ def affine_scaled(
     alpha_BHT1 = ops.wide(alpha)[..., None]
     N = ops.visible(T, S, alpha_BHT1) if n_mode == "visible" else S if n_mode == "length" else int(n_mode)
     beta_BHT1 = (ops.wide(alpha_ma)[:, None, None] - alpha_BHT1) / N
-    running = ops.wide(v).cumsum(dim=2)[:, :, S - T :].repeat_interleave(q.shape[1] // v.shape[1], dim=1)
-    return (alpha_BHT1 * softmax(q, k, v, scale) + beta_BHT1 * running).to(v.dtype)
+    before = v[:, :, : S - T].sum(dim=2, keepdim=True, dtype=torch.float32)
+    running = before + v[:, :, S - T :].cumsum(dim=2, dtype=torch.float32)
+    uniform = beta_BHT1 * running.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+    return (alpha_BHT1 * softmax(q, k, v, scale) + uniform).to(v.dtype)
 
 
 def sigmoid(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: float) -> Tensor:
