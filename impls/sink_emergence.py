@@ -117,7 +117,7 @@ class Study(study.Study):
             if kept is not None:
                 picked = torch.randint(len(x_BTD), (BATCH,), generator=stream)
                 x_BTD, wanted_BTD, scored_BT = (z[picked.to(device)] for z in kept)
-            errors_BT = (attend(x_BTD, *learned, cfg.attention)[0] - wanted_BTD).square().mean(-1)
+            errors_BT = (attend(x_BTD, learned[0], learned[1], cfg.attention)[0] - wanted_BTD).square().mean(-1)
             optimizer.zero_grad()
             (errors_BT * scored_BT).mean().backward()
             optimizer.step()
@@ -136,7 +136,7 @@ class Study(study.Study):
     @torch.no_grad()
     def seen(self, learned: list[Tensor], at: int, seed: int, device: str) -> Iterator[Row]:
         x_BTD, wanted_BTD, scored_BT = self.batch(study.generator(seed, "evaluation"), 128, device)
-        y_BTD, A_BHTS = attend(x_BTD, *learned, self.config.attention)
+        y_BTD, A_BHTS = attend(x_BTD, learned[0], learned[1], self.config.attention)
         quiet_BT = (wanted_BTD == 0).all(-1) & (torch.arange(x_BTD.shape[1], device=device) > self.config.anchor)
         normalised_BHTS = A_BHTS / (A_BHTS.sum(-1, keepdim=True) + 1e-8)
         mass_H, proxy_H = (z[..., 0].movedim(1, -1)[quiet_BT].mean(0) for z in (A_BHTS, normalised_BHTS))

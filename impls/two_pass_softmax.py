@@ -37,11 +37,8 @@ from impls.study import Cell, Metric, Row
 LANES = 128
 f32 = np.float32
 LOG2E = f32(1.44269504)
-LN2_HIGH, LN2_LOW = (f32(float.fromhex(text)) for text in ("0x1.62E43p-1", "-0x1.05C61p-29"))
-P5, P4, P3, P2, P1 = (
-    f32(float.fromhex(text))
-    for text in ("0x1.0F9F9Cp-7", "0x1.573A1Ap-5", "0x1.555A80p-3", "0x1.FFFDC6p-2", "0x1.FFFFF6p-1")
-)
+HEX = "0x1.62E43p-1 -0x1.05C61p-29 0x1.0F9F9Cp-7 0x1.573A1Ap-5 0x1.555A80p-3 0x1.FFFDC6p-2 0x1.FFFFF6p-1"
+LN2_HIGH, LN2_LOW, P5, P4, P3, P2, P1 = (f32(float.fromhex(text)) for text in HEX.split())
 ZERO, HALF, ONE, LOWEST, BIAS, STEP = f32(0), f32(0.5), f32(1), f32(-3e38), f32(127), f32(2**23)
 FAST = {"contract", "nnan", "nsz"}  # fused multiply-add; the order of sums stays
 EXPONENTS = range(1, 7)
@@ -94,8 +91,9 @@ def largest(x):
 
 
 @njit(fastmath=FAST)
-def shifted(x, y, c):
-    """The last two passes of eq. 4."""
+def recomputing(x, y):
+    """Eq. 4."""
+    c = largest(x)
     S = np.zeros(LANES, np.float32)
     for i in range(0, len(x), LANES):
         block = x[i : i + LANES]
@@ -106,12 +104,6 @@ def shifted(x, y, c):
     for i in range(len(x)):
         m, n = exp_pair(x[i] - c)
         y[i] = m * power(n) * inverse
-
-
-@njit(fastmath=FAST)
-def recomputing(x, y):
-    """Eq. 4."""
-    shifted(x, y, largest(x))
 
 
 @njit(fastmath=FAST)

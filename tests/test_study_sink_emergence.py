@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -10,8 +12,8 @@ from impls.sink_emergence import LENGTH, PLACES, Study, weights
 Found = dict[tuple[str, int], float]
 
 
-def found(effort: float = 0.25, seed: int = 0, **args: str | int) -> Found:
-    study = Study(Study.Config(**args), effort)  # pyright: ignore[reportArgumentType]
+def found(effort: float = 0.25, seed: int = 0, **args: Any) -> Found:
+    study = Study(Study.Config(**args), effort)
     rows = list(study.run(seed))
     assert [row.cell for row in rows] == study.cells()
     return {(row.metric, row.length or 0): row.value for row in rows}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from impls.study import generator
 from impls.trigger_sinks import Study, answer, rows, statistics, weights
 
 
-def found(effort: float, part: str, **args: str) -> dict[str, float]:
+def found(effort: float, part: str, **args: Any) -> dict[str, float]:
     study = Study(Study.Config(**args), effort)
     return {row.metric: row.value for row in study.run(0) if row.task == part}
 

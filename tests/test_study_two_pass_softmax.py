@@ -33,9 +33,9 @@ def test_softmax_of_any_size(form: str, size: int):
 
 def test_softmax_by_hand():
     y = np.empty(3, np.float32)
-    two_pass(np.float32([0, np.log(2), np.log(5)]) + np.float32(0), y)
+    two_pass(np.log([1, 2, 5]).astype(np.float32), y)
     np.testing.assert_allclose(y, [1 / 8, 2 / 8, 5 / 8], rtol=1e-6)
-    two_pass(np.float32([1e4, 1e4, -1e4]), y)
+    two_pass(np.array([1e4, 1e4, -1e4], np.float32), y)
     np.testing.assert_array_equal(y, [0.5, 0.5, 0])
 
 
