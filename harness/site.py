@@ -40,7 +40,7 @@ from harness.report import (
     run,
     suite,
 )
-from harness.report.drawing import Chart, Gallery
+from harness.report.drawing import CONFIG, Chart, Gallery
 from harness.report.evidence import Evidence
 from harness.report.page import VERDICTS, Page
 from harness.report.reading import load
@@ -77,8 +77,6 @@ def write(evidence: Evidence, out: Path) -> int:
             for page in batch:
                 put(out / page.path, env.get_template(page.template).render(page=page, root=page.root, **page.context))
                 export.tables(page, found(page, Table), out)
-                for chart in found(page, Chart):
-                    put(out / export.chart_path(page, chart), env.get_template("chart.svg.j2").render(chart=chart))
                 entries += page.entries
             pages += len(batch)
         assets(env, entries, out)
@@ -121,7 +119,7 @@ def environment(evidence: Evidence, gallery: Gallery) -> Environment:
         "has_proofs": bool(evidence.proofs),
         "has_costs": efficiency.has_costs(evidence),
         "picture": gallery.picture,
-        "chart_path": export.chart_path,
+        "copied": export.copied(evidence),
         "verdict_names": VERDICTS,
         "styles": evidence.styles,
     }
@@ -141,6 +139,7 @@ def assets(env: Environment, entries: list[list[str]], out: Path) -> None:
     shutil.copytree(TEMPLATES / "assets", out / "assets", copy_function=shutil.copyfile)
     shutil.copytree(TEMPLATES / "vendor", out / "assets" / "vendor", copy_function=shutil.copyfile)
     put(out / "assets" / "palette.css", env.get_template("palette.css.j2").render(rules=palette.dark_rules()))
+    put(out / "assets" / "config.js", export.script("attest.config", CONFIG))
     put(out / "assets" / "index.js", export.script("attest.index", entries))
 
 

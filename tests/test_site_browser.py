@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -350,3 +351,27 @@ def test_axe_finds_nothing(browser, path, scheme):
     said = [f"{one['id']}: {one['nodes'][0]['html'][:200]} ({one['nodes'][0]['failureSummary']})" for one in found]
     opened.context.close()
     assert said == []
+
+
+def test_a_picture_is_saved_as_it_stands(visit):
+    page = visit.open("suites/recall.html")
+    figure = page.locator("figure.chart").first
+    with page.expect_download() as saved:
+        figure.get_by_role("button", name="SVG").click()
+    tree = ET.parse(saved.value.path()).getroot()
+    names = [element.tag.rpartition("}")[2] for element in tree.iter()]
+    assert names[:4] == ["svg", "title", "desc", "rect"]
+    assert tree[0].text == figure.locator("figcaption").inner_text()
+    assert names.count("path") > 5
+
+
+def test_headings_stay_in_sight_and_tables_print_whole(visit):
+    page = visit.open("claims.html")
+    box = page.locator(".scroll.tall").first
+    box.evaluate("e => e.scrollTo(0, 600)")
+    head, frame = box.locator("thead th").first.bounding_box(), box.bounding_box()
+    assert abs(head["y"] - frame["y"]) < 3, "the headings stand at the top of the box"
+    first = box.locator("tbody th").first
+    page.emulate_media(media="print")
+    assert box.evaluate("e => e.clientHeight >= e.querySelector('table').offsetHeight")
+    assert first.evaluate("e => getComputedStyle(e).position") == "static"

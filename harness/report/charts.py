@@ -13,35 +13,12 @@ from typing import Any
 import altair as alt
 
 from harness.report.drawing import HOVER, Chart, Point, describe
-from harness.report.palette import GRID, INK, MUTED, RULE, Style
+from harness.report.palette import MUTED, RULE, Style
 
 WIDTH, HEIGHT = 330, 215  # so that three fit beside each other on a desk, and one on a phone, at their own size
 TICKS = 8
-CURVE = 60  # points of a drawn learning curve
-FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+CURVE = 32  # points of a drawn learning curve
 SEEN = "focus == null || datum.run == focus"
-
-CONFIG: dict[str, Any] = {
-    "aria": False,
-    "background": None,
-    "font": FONT,
-    "padding": 4,
-    "view": {"stroke": None},
-    "axis": {
-        "domainColor": RULE,
-        "tickColor": RULE,
-        "gridColor": GRID,
-        "labelColor": INK,
-        "titleColor": INK,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "titlePadding": 8,
-        "labelFlush": False,
-    },
-    "line": {"strokeWidth": 2},
-    "point": {"size": 44, "filled": True},
-}
 
 
 def _opacity(value: float) -> Any:
@@ -195,7 +172,6 @@ def _pour(kind: dict[str, Any], points: Sequence[Point], styles: Mapping[str, St
             tip["title"] = {"x": x, "y": y}.get(tip["title"], tip["title"])
     parse = {"x": "number", "y": "number", "seed": "number", "run": "string"}
     spec["data"] = {"values": _csv(points), "format": {"type": "csv", "parse": parse}}
-    spec["config"] = CONFIG
     return spec
 
 
@@ -203,7 +179,7 @@ def _csv(points: Sequence[Point]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("run", "seed", "x", "y"))
-    writer.writerows((run, seed, f"{x:.6g}", f"{y:.6g}") for run, seed, x, y in points)
+    writer.writerows((run, seed, f"{x:.6g}", f"{y:.5g}") for run, seed, x, y in points)
     return out.getvalue()
 
 

@@ -17,6 +17,7 @@ KINDS = {  # by the file's ending
     ".json": "application/json",
     ".parquet": "application/vnd.apache.parquet",
     ".bib": "application/x-bibtex",
+    ".gz": "application/gzip",
     ".html": "text/html",
     ".js": "text/javascript",
 }
@@ -30,8 +31,7 @@ SAYS = {  # of the files that are read by themselves
     "downloads/bibliography.bib": "The papers whose claims are tested.",
 }
 FOLDERS = {
-    "downloads/tables/": "Every table of the pages, as CSV, Markdown and LaTeX.",
-    "downloads/charts/": "Every chart of the pages, as SVG.",
+    "downloads/tables/": "The papers, the leaderboard and the claims, as CSV, Markdown and LaTeX.",
     "papers/": "A page a paper.",
     "suites/": "A page a suite.",
     "runs/": "A page a run.",
@@ -42,7 +42,9 @@ FOLDERS = {
 
 def write(evidence: Evidence, out: Path) -> None:
     """Describe the folder `out` in itself; all but `downloads/site.zip`, which is made of the whole of it."""
-    files = [_file(out, name, text) for name, text in SAYS.items() if (out / name).is_file()]
+    files = [
+        _file(out, path, text) for name, text in SAYS.items() for path in (name, f"{name}.gz") if (out / path).is_file()
+    ]
     folders = [
         {"@id": name, "@type": "Dataset", "description": text, "license": OURS}
         for name, text in FOLDERS.items()

@@ -15,24 +15,47 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from harness.report.compact import compact
 from harness.report.numbers import decimals, show
+from harness.report.palette import GRID, INK, RULE
 
 HOVER = "hover"  # the name of a layer that only answers the pointer: not drawn in the still picture
 MANY = 40  # pictures at a time beyond which other processes help
 KEPT = 512  # pictures remembered, since papers that share their runs share them
 
+FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+CONFIG: dict[str, Any] = {
+    "aria": False,
+    "background": None,
+    "font": FONT,
+    "padding": 4,
+    "view": {"stroke": None},
+    "axis": {
+        "domainColor": RULE,
+        "tickColor": RULE,
+        "gridColor": GRID,
+        "labelColor": INK,
+        "titleColor": INK,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelFlush": False,
+    },
+    "line": {"strokeWidth": 2},
+    "point": {"size": 44, "filled": True},
+}
+
 Point = tuple[str, int, float, float]  # series, seed, x, y
 
 SVG = re.compile(r'<svg[^>]*viewBox="([^"]*)"[^>]*>(.*)</svg>\s*', re.DOTALL)
-PLACE = re.compile(r' (?:d|transform|x2|y2)="[^"]*"')
-LONG = re.compile(r"\d+\.\d{3,}")
 ROLE = re.compile(r' (?:role|aria-\w+)="[^"]*"')
 ID = re.compile(r'((?:id=|href=)"#?|url\(#)([A-Za-z_][\w-]*)')
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart as data: its title, its text alternative, and its Vega-Lite spec."""
+    """A chart as data: its title, its text alternative, and its Vega-Lite spec, which lacks the shared `CONFIG`."""
 
     id: str
     title: str
@@ -49,7 +72,7 @@ class Chart:
     def still(self) -> str:
         """The spec of the still picture, on one line."""
         layers = [layer for layer in self.spec["layer"] if layer.get("name") != HOVER]
-        return json.dumps({**self.spec, "layer": layers}, allow_nan=False)
+        return json.dumps({**self.spec, "layer": layers, "config": CONFIG}, allow_nan=False)
 
 
 @dataclass(frozen=True)
@@ -128,8 +151,7 @@ def draw(spec: str) -> Picture:
         raise RuntimeError("the renderer returned no SVG")
     view_box, body = match.groups()
     body = ROLE.sub("", body)  # the picture has one text alternative, not one for every mark
-    body = PLACE.sub(lambda place: LONG.sub(lambda number: f"{float(number[0]):.4g}", place[0]), body)
-    return Picture(view_box, body)
+    return Picture(view_box, compact(body))
 
 
 def describe(title: str, x: str, y: str, points: Sequence[Point]) -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
-import shutil
 import unicodedata
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from harness.report.drawing import Chart
 from harness.report.evidence import Evidence, Run
 from harness.report.page import Page
 from harness.report.tables import Table, latex_escape, to_csv, to_latex, to_markdown
@@ -20,6 +19,8 @@ from harness.studies import STUDY
 
 LOG_LINES = 400  # of each log; its end says how it went
 COPIED = ("measurements.csv", "measurements.parquet", "measurements.json", "runs.json", "verdicts.json")
+LONG = 1_000_000  # bytes beyond which a copy is packed
+FILES = ("index-papers", "index-leaderboard", "claims-claims")  # tables that are files of their own
 
 
 def bibtex(slug: str, paper: Any) -> str:
@@ -38,13 +39,23 @@ def bibtex(slug: str, paper: Any) -> str:
     return f"@article{{{key}{paper.year}{slug.partition('-')[0]},\n{body}\n}}\n"
 
 
+def copied(evidence: Evidence) -> dict[str, str]:
+    """Where each copy lies in the site's folder; one that is long is packed, and its name says so."""
+    return {
+        name: f"downloads/{name}" + (".gz" if path.is_file() and path.stat().st_size > LONG else "")
+        for name in COPIED
+        for path in [evidence.results / name]
+    }
+
+
 def copies(evidence: Evidence, out: Path) -> None:
     """Put what was measured and judged, and the references, into `out/downloads`."""
     folder = out / "downloads"
     folder.mkdir(exist_ok=True)
     for name in COPIED:
         if (evidence.results / name).exists():
-            shutil.copyfile(evidence.results / name, folder / name)
+            content, target = (evidence.results / name).read_bytes(), out / copied(evidence)[name]
+            target.write_bytes(gzip.compress(content, mtime=0) if target.suffix == ".gz" else content)
     entries = [bibtex(slug, paper) for slug, paper in evidence.papers.items()]
     (folder / "bibliography.bib").write_text("\n".join(entries), encoding="utf-8", newline="\n")
 
@@ -74,20 +85,13 @@ def logs(evidence: Evidence, out: Path) -> None:
 
 
 def tables(page: Page, found: Iterable[Table], out: Path) -> None:
-    """Write each table of a page as CSV, Markdown and LaTeX; pages of single runs are left to measurements.csv."""
-    if page.kind == "run":
-        return
+    """Write the tables of `FILES` as CSV, Markdown and LaTeX; the others are copied so from their pages."""
     folder = out / "downloads" / "tables"
-    folder.mkdir(parents=True, exist_ok=True)
-    for table in found:
+    for table in (table for table in found if f"{page.stem}-{table.id}" in FILES):
+        folder.mkdir(parents=True, exist_ok=True)
         for ending, text in (("csv", to_csv), ("md", to_markdown), ("tex", to_latex)):
             path = folder / f"{page.stem}-{table.id}.{ending}"
             path.write_text(text(table), encoding="utf-8", newline="\n")
-
-
-def chart_path(page: Page, chart: Chart) -> str:
-    """Where the picture of a chart lies in the site's folder."""
-    return f"downloads/charts/{page.stem}-{chart.id}.svg"
 
 
 def script(call: str, *values: Any) -> str:
@@ -106,7 +110,7 @@ def embed(value: Any) -> str:
 def archive(out: Path) -> None:
     """Write `downloads/site.zip`, the whole folder without itself, with the same bytes for the same files."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as file:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         for path in sorted(path for path in out.rglob("*") if path.is_file()):
             entry = zipfile.ZipInfo(f"attest/{path.relative_to(out).as_posix()}", date_time=(1980, 1, 1, 0, 0, 0))
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16

@@ -21,6 +21,9 @@ LEVELS = 65_535
 Scores = dict[str, NDArray[np.float64]]  # by run, one number an item
 
 
+DETAIL = {"position"}  # tasks that only take another apart
+
+
 def read(path: Path) -> dict[str, dict[str, str]]:
     """By run and the cell's id, its packed scores; nothing where no scores were kept."""
     found: dict[str, dict[str, str]] = {}
@@ -41,6 +44,8 @@ def means(path: Path) -> dict[Cell, Scores]:
     plain = columns.drop_columns(["items"]).to_pydict()
     sums: dict[Cell, dict[str, tuple[NDArray[np.float64], int]]] = {}
     for place, scores in enumerate(columns.column("items")):
+        if plain["task"][place] in DETAIL:
+            continue
         run, suite, task, length, metric = (plain[name][place] for name in NAMES[:-1])
         scores_I = np.asarray(scores.values)
         total_I, seeds = sums.setdefault(Cell(suite, task, length, metric), {}).get(run, (np.zeros(len(scores_I)), 0))

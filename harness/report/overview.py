@@ -32,7 +32,7 @@ from harness.studies import OWN, STUDY
 
 SHOWN = 6  # measured columns of the leaderboard that are open at first
 FEW = 100  # rows of a table that the front page still shows
-LARGE = 6_000  # cells beyond which the leaderboard keeps its headline columns only
+LARGE = 2_500  # cells beyond which the leaderboard keeps its headline columns only
 
 
 def pages(evidence: Evidence) -> Iterator[Page]:
@@ -96,7 +96,7 @@ def headline(evidence: Evidence) -> list[Cell]:
 def leaderboard(evidence: Evidence) -> Table:
     """All runs against all cells, with tie letters; the reader chooses the columns."""
     ties, runs = Ties(evidence), list(evidence.models.values())
-    cells = headline(evidence)
+    cells = [cell for cell in headline(evidence) if (cell.suite, cell.metric) not in evidence.floors]
     if len(runs) * len(cells) > LARGE:
         cells = cells[: max(SHOWN, LARGE // len(runs))]  # the front page stays small
     shown = set(cells[:SHOWN])

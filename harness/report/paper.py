@@ -78,7 +78,7 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "runs": run_table(evidence, slug),
             "names": [(name, evidence.runs[id]) for name, id in evidence.names[slug].items()],
             "own": own.tables(evidence, slug),
-            "charts": [*own.pictures(evidence, slug), *pictures(evidence, runs)],
+            "charts": [*own.pictures(evidence, slug), *pictures(evidence, paper, runs)],
             "legend": legend(evidence, runs),
             "rates": tuning.table(evidence, runs),
             "rate_charts": tuning.pictures(evidence, runs),
@@ -182,10 +182,15 @@ def strip(
     )
 
 
-def pictures(evidence: Evidence, runs: list[Run]) -> list[charts.Chart]:
-    """Learning curves of each training task, then what the suites' own charts show of these runs."""
+def pictures(evidence: Evidence, paper: Any, runs: list[Run]) -> list[charts.Chart]:
+    """Learning curves of each training task, then what the charts of the suites that claims measure show of these runs.
+
+    What else was measured of them stands on the pages of runs and suites.
+    """
+    metrics = (getattr(test, "metric", None) for claim in paper.claims for _, test in tests(claim))
+    asked = {text.partition("/")[0] for text in metrics if text}
     found = [chart for task in evidence.profile.tasks if (chart := curves(evidence, runs, task))]
-    for name in evidence.config.suites:
+    for name in (name for name in evidence.config.suites if name in asked):
         found += suite.pictures(evidence, name, runs, brief=True)
     return found
 

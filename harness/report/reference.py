@@ -39,6 +39,7 @@ def compare(evidence: Evidence) -> Page:
             "cells": [
                 [cell.id, cell_name(evidence, cell), evidence.metric(cell).better, heading(evidence, cell)[1]]
                 for cell in evidence.cells
+                if (cell.suite, cell.metric) not in evidence.floors
             ],
         },
     }

@@ -10,7 +10,7 @@ from typing import Any
 from harness.report import charts, export, own, raw, tuning
 from harness.report.evidence import DONE, Cell, Evidence, Run, docstring, reading, trouble
 from harness.report.numbers import commit, count, decimals, duration, show
-from harness.report.page import Page, at, heading
+from harness.report.page import Page, at, heading, words
 from harness.report.paper import curves
 from harness.report.tables import ARROWS, Column, Item, Row, Table
 from harness.studies import METHOD, OWN, STUDY
@@ -36,6 +36,8 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "rate_charts": tuning.pictures(evidence, [run]) if len(evidence.runs) <= MANY else [],
             "commands": commands(evidence, run),
             "answers": run.id in evidence.written,
+            "untold": [] if run.kind == STUDY else [s for s in evidence.config.suites if not told(evidence, run, s)],
+            "floors": [f"{words(metric)} ({suite})" for suite, metric in sorted(evidence.floors)],
             "commits": sorted({commit(record["commit"]) for record in run.records.values() if record.get("commit")}),
         }
         text = " ".join([run.id, run.impl, *(slug for slug, _ in run.uses)])
@@ -101,8 +103,11 @@ def _or_reason(value: Any, write: Any, why: str) -> Item:
 def measurements(evidence: Evidence, run: Run, answers: Container[str] = ()) -> list[Table]:
     """One table a suite: every cell with its mean, interval, each seed's own value, and where `answers` are shown."""
     tables = []
-    suites = {suite: [cell for cell in evidence.cells if cell.suite == suite] for suite in evidence.config.suites}
-    suites = {} if run.kind == STUDY else suites
+    suites = {
+        suite: [cell for cell in evidence.cells if cell.suite == suite and (suite, cell.metric) not in evidence.floors]
+        for suite in evidence.config.suites
+    }
+    suites = {} if run.kind == STUDY else {name: cells for name, cells in suites.items() if told(evidence, run, name)}
     for suite, cells in {**suites, run.kind: run.own}.items() if run.own else suites.items():
         rows = [_measurement(evidence, run, cell, answers) for cell in cells]
         columns = [Column("Task"), Column("Metric"), Column("Mean ± half interval", numeric=True)]
@@ -116,6 +121,11 @@ def measurements(evidence: Evidence, run: Run, answers: Container[str] = ()) -> 
     return tables
 
 
+def told(evidence: Evidence, run: Run, suite: str) -> bool:
+    """Whether a suite has a table on the run's page: not where the profile does not train the run for it."""
+    return not evidence.skipped(run, evidence.tasks[suite])
+
+
 def _measurement(evidence: Evidence, run: Run, cell: Cell, answers: Container[str]) -> Row:
     metric, values, summary = evidence.metric(cell, run), run.values.get(cell, {}), run.summary(cell)
     gaps = evidence.missing(run, cell)
@@ -125,20 +135,25 @@ def _measurement(evidence: Evidence, run: Run, cell: Cell, answers: Container[st
     items = [
         Item(own.where(run, cell))
         if cell.suite in OWN
-        else Item(
-            " ".join(part for part in (cell.task, at(evidence, cell)) if part), href=f"../suites/{cell.suite}.html"
-        ),
+        else Item(" ".join(part for part in (cell.task, at(evidence, cell)) if part)),
         Item(f"{label} {ARROWS.get(metric.better, '')}".rstrip()),
     ]
     if summary is None:
         items.append(Item("missing", why="; ".join(dict.fromkeys(gaps.values()))))
     else:
         pm = "" if summary.half is None else f"±{show(summary.half, places)}"
-        items.append(Item(show(summary.mean, places), summary.mean, pm=pm))
+        items.append(
+            Item(
+                show(summary.mean, places),
+                summary.mean,
+                pm=pm,
+                href=f"#seed-{evidence.task_of(cell)}-{evidence.seeds[0]}",
+            )
+        )
     for seed in evidence.seeds:
         if seed in values:
             value = values[seed]
-            items.append(Item(show(value.value, places), value.value, href=f"#seed-{evidence.task_of(cell)}-{seed}"))
+            items.append(Item(show(value.value, places), value.value))
         else:
             items.append(Item(gaps[seed].partition(":")[0], why=gaps[seed]))
     n = sorted({value.n for value in values.values() if value.n is not None})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from harness.metrics import load_suite
 from harness.report import charts, heads
+from harness.report.drawing import Point
 from harness.report.evidence import Cell, Evidence, Run
 from harness.report.page import (
     Page,
@@ -18,7 +20,8 @@ from harness.report.page import (
     unit,
     words,
 )
-from harness.report.tables import ARROWS, Column, Row, Table, tinted
+from harness.report.palette import MUTED, Style
+from harness.report.tables import ARROWS, Column, Item, Row, Table, tinted
 from harness.report.ties import SHARED_LETTERS, Ties
 
 MANY = 12  # charts of one page
@@ -32,6 +35,7 @@ def pages(evidence: Evidence) -> Iterator[Page]:
     for name in evidence.config.suites:
         cells = [cell for cell in evidence.cells if cell.suite == name]
         metrics = list(dict.fromkeys(cell.metric for cell in cells))
+        asked = [run for run in runs if not evidence.skipped(run, evidence.tasks[name])]
         context = {
             "name": name,
             "task": evidence.tasks[name],
@@ -39,7 +43,9 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "metrics": [
                 (words(key), evidence.metrics[name, key]) for key in metrics if (name, key) in evidence.metrics
             ],
-            "tables": [heat_map(ties, name, metric, runs) for metric in metrics],
+            "tables": [heat_map(ties, name, metric, asked) for metric in metrics],
+            "left_out": len(runs) - len(asked),
+            "floors": [words(metric) for metric in metrics if (name, metric) in evidence.floors],
             "heads": heads.panels(evidence, name, spokesmen(runs)),
             "charts": pictures(evidence, name, runs),
             "legend": legend(evidence, spokesmen(runs)),
@@ -55,6 +61,9 @@ def heat_map(ties: Ties, suite: str, metric: str, runs: Sequence[Run]) -> Table:
     """Runs against task and length; the tint goes from the worst mean of the table to its best."""
     evidence = ties.evidence
     cells = [cell for cell in evidence.cells if (cell.suite, cell.metric) == (suite, metric)]
+    floor = (suite, metric) in evidence.floors
+    if floor:
+        runs = [max(runs, key=lambda run: sum(len(run.values.get(cell, {})) for cell in cells))]
     everyone, runs = len(runs), best(ties, cells[0], runs, CELLS // len(cells))
     better = evidence.metric(cells[0]).better
     sign = -1 if better == "lower" else 1
@@ -63,9 +72,10 @@ def heat_map(ties: Ties, suite: str, metric: str, runs: Sequence[Run]) -> Table:
     places = {cell: places_of(evidence, cell, runs) for cell in cells}
     rows = []
     for run in runs:
-        items = [run_item(run, "../")]
+        items = [Item("every run") if floor else run_item(run, "../")]
         for cell in cells:
             item = score(ties, run, cell, places[cell], "../")
+            item = replace(item, href="") if floor else item
             if item.value is not None and high > low:
                 place = (item.value - low) / (high - low)
                 item = tinted(item, place if sign > 0 else 1 - place)
@@ -105,7 +115,13 @@ def pictures(evidence: Evidence, suite: str, runs: Sequence[Run], *, brief: bool
     In brief: at most four, and none by position.
     """
     runs = spokesmen(runs)
-    cells = [cell for cell in evidence.cells if cell.suite == suite and not (brief and cell.task == "position")]
+    cells = [
+        cell
+        for cell in evidence.cells
+        if cell.suite == suite
+        and not (brief and cell.task == "position")
+        and (suite, cell.metric) not in evidence.floors
+    ]
     found = [by_number(evidence, runs, family, group) for family, group in families(cells).items()]
     found += [by_length(evidence, runs, group) for group in long(cells).values()]
     drawn = [chart for chart in found if chart is not None]
@@ -145,6 +161,20 @@ def by_length(evidence: Evidence, runs: Sequence[Run], cells: dict[Cell, float])
     return _profile(evidence, runs, cells, title, f"{by}, tokens")
 
 
+def beneath(evidence: Evidence, cells: dict[Cell, float]) -> list[Point]:
+    """The floors of a score, which no run decides, at the same tasks and lengths."""
+    cell = next(iter(cells))
+    if evidence.metric(cell).better == "none":
+        return []
+    found: dict[tuple[str, int, float], float] = {}
+    for metric in (metric for suite, metric in sorted(evidence.floors) if suite == cell.suite):
+        for at, x in cells.items():
+            for run in evidence.models.values():
+                for seed, value in run.values.get(replace(at, metric=metric), {}).items():
+                    found[words(metric), seed, x] = value.value
+    return [(name, seed, x, y) for (name, seed, x), y in sorted(found.items())]
+
+
 def _profile(
     evidence: Evidence, runs: Sequence[Run], cells: dict[Cell, float], title: str, x: str
 ) -> charts.Chart | None:
@@ -152,6 +182,8 @@ def _profile(
     if not shown:
         return None
     cell = next(iter(cells))
+    floors = beneath(evidence, cells)
+    shown += floors
     metric = evidence.metric(cell)
     y = " ".join(part for part in (unit(metric.unit) or words(cell.metric), ARROWS.get(metric.better, "")) if part)
     tokens = x.endswith("tokens")
@@ -159,7 +191,7 @@ def _profile(
         f"{cell.suite}-{cell.task}-{cell.metric}".replace("_", "-") + ("" if tokens else "-family"),
         title,
         shown,
-        evidence.styles,
+        {**evidence.styles, **{point[0]: Style(0, MUTED, "circle", (1, 3)) for point in floors}},
         x=x,
         y=y,
         domain=(0, 1.02) if metric.unit == SHARE else None,

@@ -107,9 +107,18 @@ def to_csv(table: Table) -> str:
     writer.writerow([column.full for column in table.columns] + ["missing"])
     for row in table.rows:
         cells = ["" if item.why else repr(item.value) if item.value is not None else item.text for item in row.items]
-        whys = [f"{column.full}: {item.why}" for column, item in zip(table.columns, row.items, strict=True) if item.why]
-        writer.writerow([*cells, "; ".join(whys)])
+        writer.writerow([*cells, _reasons(table, row)])
     return out.getvalue()
+
+
+def _reasons(table: Table, row: Row) -> str:
+    """Why cells of the row are missing, each reason once with its columns, or with their number where they are many."""
+    columns: dict[str, list[str]] = {}
+    for column, item in zip(table.columns, row.items, strict=True):
+        if item.why:
+            columns.setdefault(item.why, []).append(column.full)
+    few = {why: ", ".join(names) if len(names) < 5 else f"{len(names)} columns" for why, names in columns.items()}
+    return "; ".join(f"{names}: {why}" for why, names in few.items())
 
 
 def to_markdown(table: Table) -> str:
@@ -137,7 +146,7 @@ def to_latex(table: Table) -> str:
 
 def _plain(item: Item) -> str:
     if item.why:
-        return f"— ({item.why})"
+        return f"— ({item.text})"
     return " ".join(part for part in (item.text, item.pm, item.letters, f"({item.note})" if item.note else "") if part)
 
 

@@ -1,23 +1,30 @@
 // Charts: the drawn picture stands first; pointing at it loads Vega and puts the live chart of the same size in its place.
 (function () {
   "use strict";
-  var views = [], focus = null;
+  var views = [], focus = null, config = {};
+
+  attest.config = function (given) { config = given; };
 
   document.querySelectorAll("figure.chart").forEach(function (figure) {
     var plot = figure.querySelector(".plot"), started = false;
     function start() {
       if (started) return;
       started = true;
-      attest.load("assets/vendor/vega.js", function () { enliven(figure, plot); });
+      attest.load("assets/config.js", function () {
+        attest.load("assets/vendor/vega.js", function () { enliven(figure, plot); });
+      });
     }
     plot.addEventListener("pointerenter", start, { once: true });
     plot.addEventListener("focusin", start, { once: true });
     plot.addEventListener("attest-live", start, { once: true });
     plot.tabIndex = 0;
-    figure.querySelector(".take").append(" · ", tool("PNG", function (button) {
+    var drawn = plot.querySelector("svg").cloneNode(true);
+    figure.querySelector(".take").append(tool("SVG", function () { svg(figure, drawn); }), " · ", tool("PNG", function (button) {
       start();
       png(figure, button);
-    }), " · ", tool("Vega-Lite", function (button) { attest.copy(spec(figure), button); }));
+    }), " · ", tool("Vega-Lite", function (button) {
+      attest.load("assets/config.js", function () { attest.copy(JSON.stringify(spec(figure)), button); });
+    }));
   });
 
   document.querySelectorAll(".key [data-run]").forEach(function (entry) {
@@ -34,12 +41,13 @@
     return button;
   }
 
-  function spec(figure) { return figure.querySelector("script.spec").textContent; }
+  /** What Vega-Lite draws: the figure's own part and the look that all share. */
+  function spec(figure) { return Object.assign(JSON.parse(figure.querySelector("script.spec").textContent), { config: config }); }
 
   function enliven(figure, plot) {
     var place = attest.make("div", { className: "live" });
     var still = plot.querySelector("svg");
-    window.vegaEmbed(place, JSON.parse(spec(figure)), { actions: false, renderer: "svg", mode: "vega-lite", tooltip: { theme: "attest" } }).then(function (done) {
+    window.vegaEmbed(place, spec(figure), { actions: false, renderer: "svg", mode: "vega-lite", tooltip: { theme: "attest" } }).then(function (done) {
       var svg = place.querySelector("svg");
       svg.querySelectorAll("[role], [aria-roledescription]").forEach(function (mark) {
         ["role", "aria-roledescription", "aria-label", "aria-hidden"].forEach(function (name) { mark.removeAttribute(name); });
@@ -64,9 +72,25 @@
     views.forEach(function (view) { view.signal("focus", name).runAsync(); });
   }
 
+  /** The picture as drawn beforehand, as a file that stands by itself: on white, with its title and its text. */
+  function svg(figure, drawn) {
+    var space = "http://www.w3.org/2000/svg", copy = drawn.cloneNode(true);
+    copy.removeAttribute("aria-labelledby");
+    copy.setAttribute("xmlns", space);
+    [["rect", ""], ["desc", figure.querySelector(".plot + .sr").textContent], ["title", figure.querySelector("figcaption").textContent]].forEach(function (part) {
+      var element = document.createElementNS(space, part[0]);
+      element.textContent = part[1];
+      copy.prepend(element);
+    });
+    Object.entries({ width: "100%", height: "100%", fill: "white" }).forEach(function (given) { copy.querySelector("rect").setAttribute(given[0], given[1]); });
+    var url = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
+    attest.make("a", { href: url, download: figure.id + ".svg" }).click();
+    setTimeout(function () { URL.revokeObjectURL(url); }, 60000);
+  }
+
   function png(figure, button) {
     if (!figure.classList.contains("alive")) return void setTimeout(function () { png(figure, button); }, 60);
-    window.vegaEmbed(document.createElement("div"), JSON.parse(spec(figure)), { actions: false }).then(function (done) {
+    window.vegaEmbed(document.createElement("div"), spec(figure), { actions: false }).then(function (done) {
       return done.view.background("white").toImageURL("png", 2);
     }).then(function (url) {
       attest.make("a", { href: url, download: figure.id + ".png" }).click();
