@@ -21,7 +21,7 @@ from harness.files import read_json, sha256_file, write_json
 from harness.measured import Place
 from harness.metrics import timed
 from harness.plan import Plan, add_options
-from harness.runs import canonical
+from harness.runs import RunSettings, canonical
 
 FOLDER = Path("results/history")
 NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9-]+\.json")
@@ -59,7 +59,7 @@ def snapshot(plan: Plan, results: Path, now: datetime) -> dict[str, Any]:
         | {f"suite {suite}": _files(dependencies.job(f"harness.suites.{suite}")) for suite in plan.config.suites},
         "versions": _distinct(training.get("versions") for training in trainings),
         "hardware": _distinct(training.get("hardware") for training in trainings),
-        "runs": {run.id: {"impl": run.impl, "args": run.args, "recipe": run.recipe} for run in plan.runs.values()},
+        "runs": {run.id: _named(run, plan) for run in plan.runs.values()},
         "values": values,
         "verdicts": {
             f"{verdict['paper']}/{verdict['claim']}": {key: verdict.get(key) for key in ("verdict", "difference")}
@@ -101,6 +101,12 @@ def read(path: Path) -> dict[str, Any]:
     if not whole:
         raise UserError(f"{path} is no record of a build; give a file of {FOLDER}, or remove it from there")
     return record
+
+
+def _named(run: RunSettings, plan: Plan) -> dict[str, Any]:
+    """What a run is, in any build; a method with what it changes."""
+    base = {"base": _named(plan.runs[run.base], plan)} if run.base else {}
+    return {"impl": run.impl, "args": run.args, "recipe": run.recipe} | base
 
 
 def _settings(plan: Plan) -> dict[str, Any]:

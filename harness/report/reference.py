@@ -97,7 +97,8 @@ def _flat(settings: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
 
 
 def provenance(evidence: Evidence) -> Page:
-    records = [record for run in evidence.runs.values() for record in run.records.values()]
+    trained = [run for run in evidence.runs.values() if run.kind == "mechanism"]
+    records = [record for run in trained for record in run.records.values()]
     context = {
         "evidence": evidence,
         "manifest": evidence.manifest,
