@@ -43,6 +43,8 @@ class Race:
 
 def checks() -> Iterator[Check]:
     """All kernels."""
+    from benchmarks import gpu_recurrent  # which imports this module
+
     for name, quantities in SCORES.items():
         attend = importlib.import_module(f"impls.{name}").attend
         yield Check(
@@ -51,16 +53,20 @@ def checks() -> Iterator[Check]:
             partial(getattr(score_map, name), **quantities),
             partial(attend.reference, **quantities),
         )
+    yield from gpu_recurrent.checks()
 
 
 def races() -> Iterator[Race]:
-    """The most telling first: fused softmax, its relatives, decoding, equations."""
+    """The most telling first: fused softmax, its relatives, recurrences, decoding, equations."""
+    from benchmarks import gpu_recurrent
+
     for K in (64, 128):
         for T in (4096, 8192, 16_384, 32_768):
             yield scores("softmax", TOKENS // T, T, T, K, {"sdpa": sdpa})
     for T, K in ((4096, 64), (16_384, 64), (4096, 128), (16_384, 128)):
         for name in ("sigmoid", "softpick"):
             yield scores(name, TOKENS // T, T, T, K, {"our softmax": ours("softmax", K)})
+    yield from gpu_recurrent.races()
     for name in SCORES:
         yield scores(
             name, 2, 2048, 2048, 64, {"our softmax": plain(ours("softmax", 64)), "equations": equations(name, 64)}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from impls.decays import chunked, decays, pairs
+from impls.kernels import delta_chunk, usable
 
 
 def head_dim(d_model: int, heads: int) -> int:
@@ -135,8 +136,10 @@ def decay_scan(
 
     `log_decay` g, finite and <= 0, is absent, one number a step ([B,H,T], or 1 where it is shared) or one a channel
     ([B,H,T,K]: S_t = diag(exp(g_t)) S_{t-1} + ...). S is float32 or wider. `chunk`, a power of two, changes the
-    result by rounding only; 16 is quickest with one decay a channel.
+    result by rounding only; 16 is quickest with one decay a channel. A kernel does it where there is one for q, k, v.
     """
+    if usable(q_BHTK, k_BHTK, v_BHTV):
+        return delta_chunk.scan(q_BHTK, None, v_BHTV, k_BHTK, log_decay, state_BHKV)
     with no_autocast(q_BHTK):
         size = chunk_size(q_BHTK.shape[2], chunk)
         q, k, v = (chunked(wide(z), size) for z in (q_BHTK, k_BHTK, v_BHTV))
@@ -161,8 +164,11 @@ def delta_scan(
     The delta rule writes w = beta k. The errors e_t = v_t - S'_t^T k_t of one chunk solve a unit triangular system,
     e_t + sum_{s<t} (k_t . exp(g_{s+1} + ... + g_t) w_s) e_s = v_t - (exp(g_1 + ... + g_t) k_t)^T S_0, for all chunks
     at once (the UT transform of arXiv:2406.06484 §3.2). Arguments and precision as in `decay_scan`. With `commit`,
-    chunks are as long as told, and later ones see that part of what a chunk writes.
+    chunks are as long as told, and later ones see that part of what a chunk writes. A kernel does the rest where
+    there is one for q, k, v.
     """
+    if commit_BHN is None and usable(q_BHTK, k_BHTK, v_BHTV, write_BHTK):
+        return delta_chunk.scan(q_BHTK, k_BHTK, v_BHTV, write_BHTK, log_decay, state_BHKV)
     with no_autocast(q_BHTK):
         size = chunk_size(q_BHTK.shape[2], chunk) if commit_BHN is None else chunk
         q, k, v, write = (chunked(wide(z), size) for z in (q_BHTK, k_BHTK, v_BHTV, write_BHTK))

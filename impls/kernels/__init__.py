@@ -5,7 +5,8 @@ decorated function for all others; `attend.reference` is the decorated function,
 the first kernel runs. `ATTEST_KERNELS=0` in the environment keeps everything on torch.
 
     score_map     one pass over scores: softmax and its relatives
-    delta_chunk   chunkwise recurrences: linear attention, decays, delta rules
+    delta_chunk   chunkwise recurrences: linear attention, decays, delta rules; `ops.decay_scan` and `ops.delta_scan`
+                  call it themselves
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 WIDEST = 256  # of keys and of values, one head
-CALLS = re.compile(r"^@dispatched\(", re.MULTILINE)  # what a mechanism's text shows when it has a kernel
+CALLS = re.compile(r"^@dispatched\(|\b(ops\.(decay|delta)_)?scan\(", re.MULTILINE)  # where a mechanism has a kernel
 
 
 def usable(*tensors: Tensor) -> bool:
