@@ -41,8 +41,6 @@ class State(NamedTuple):
 
 
 class Selecting(Rewired):
-    rows = 64
-
     def __init__(self, mixer: Mixer, cfg: Any, seed: int):
         super().__init__(mixer)
         self.rotate, self.rope = mixer.rope, False  # `project` leaves positions to `read`
@@ -147,6 +145,7 @@ class Selecting(Rewired):
 class Method(Base):
     METRICS: ClassVar = {
         "keys_read": Metric(unit="share", better="lower", summary="of the keys before a token, at the training length"),
+        "work": Metric(unit="share", better="lower", summary="of full attention's multiply-adds, votes among them"),
         "weight_kept": Metric(unit="share", better="higher", summary="of full attention's weight on the keys read"),
         "similarity": Metric(unit="cosine", better="none", summary="of consecutive queries, all heads together"),
         "selections_reused": Metric(unit="share", better="higher", summary="tokens that take a selection over"),
@@ -190,9 +189,12 @@ def measured(layer: Selecting, mixer: Mixer, x_BTD: Tensor) -> dict[str, float]:
     read_BTS = torch.zeros(len(q), T, T + 1).scatter_(-1, place_BTN.cpu() + 1, 1.0)[..., 1:]
     u_BTD = normalize(ops.merge_heads(q), dim=-1)
     kept_BHT = (mixer.attention(*mixer.project(x_BTD)[:2]).cpu() * read_BTS[:, None]).sum(dim=-1)
+    seen_T, asks_BT = torch.arange(1, T + 1), asked_BT.cpu() == torch.arange(T)
+    votes_BT = asks_BT * (seen_T - layer.first - layer.local).clamp(min=0) * (layer.select in ("soft", "raw"))
     return {
-        "keys_read": (read_BTS.sum(dim=-1) / torch.arange(1, T + 1)).mean().item(),
+        "keys_read": (read_BTS.sum(dim=-1) / seen_T).mean().item(),
+        "work": ((read_BTS.sum(dim=-1) + votes_BT / 2) / seen_T).mean().item(),  # a vote sums no values
         "weight_kept": kept_BHT.mean().item(),
         "similarity": (u_BTD[:, 1:] * u_BTD[:, :-1]).sum(dim=-1).mean().item(),
-        "selections_reused": (asked_BT != torch.arange(T, device=asked_BT.device)).float().mean().item(),
+        "selections_reused": (~asks_BT).float().mean().item(),
     }

@@ -95,11 +95,15 @@ def test_the_selecting_model_is_causal_and_decodes(select: str, reuse: float):
 def test_votes_hold_more_of_the_weight_than_chance_or_a_window():
     model = base()
     held = {
-        select: made(tokenselect, model, **FEW, select=select)[1]["measured"] for select in ("soft", "random", "window")
+        select: made(tokenselect, model, **FEW, select=select, reuse=2.0)[1]["measured"]
+        for select in ("soft", "random", "window")
     }
     assert held["soft"]["weight_kept"] > held["random"]["weight_kept"] + 0.05
     assert held["soft"]["weight_kept"] > held["window"]["weight_kept"] + 0.05
     assert held["soft"]["keys_read"] == held["window"]["keys_read"] == held["random"]["keys_read"]
+    assert held["window"]["work"] == held["window"]["keys_read"]
+    votes = sum(max(0, t - 6) / 2 / t for t in range(1, 41)) / 40  # a product with each key between the first and last
+    assert abs(held["soft"]["work"] - held["soft"]["keys_read"] - votes) < 1e-6
 
 
 def test_weights_are_what_is_read():
