@@ -63,7 +63,7 @@ def describe(name: str, where: str | None) -> dict[str, Any]:
         digest.update(key.encode() + weight.contiguous().cpu().numpy().tobytes())
     return {
         "settings": Settings(hf=name, length=length).model_dump(),
-        "params": sum(weight.numel() for weight in model.parameters()),
+        "parameters": sum(weight.numel() for weight in model.parameters()),
         "revision": getattr(config, "_commit_hash", None),
         "digest": digest.hexdigest(),
     }

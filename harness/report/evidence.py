@@ -70,6 +70,11 @@ class Run:
         return f"runs/{self.id}.html"
 
     @property
+    def hf(self) -> str | None:
+        """The id or folder of a model of the Hub."""
+        return next((str(record["hf"]) for record in self.records.values() if record.get("hf")), None)
+
+    @property
     def own(self) -> list[Cell]:
         """What a study measures, or a method of the models that it has changed."""
         tasks = {task for (task, _), record in self.records.items() if record["status"] != SKIPPED}

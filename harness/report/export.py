@@ -62,7 +62,7 @@ def copies(evidence: Evidence, out: Path) -> None:
 
 def log_file(evidence: Evidence, run: Run, task: str, seed: int) -> Path:
     """Where the workflow keeps the log of one training, study or method."""
-    step = {"mechanism": "train", "method": "apply"}.get(run.kind, run.kind)
+    step = "pretrained" if run.hf else {"mechanism": "train", "method": "apply"}.get(run.kind, run.kind)
     return evidence.results / "log" / step / f"{run.id}.{task}.seed{seed}.log"
 
 

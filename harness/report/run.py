@@ -178,6 +178,7 @@ def commands(evidence: Evidence, run: Run) -> list[str]:
     report = ["python -m harness.aggregate", "python -m harness.judge", "python -m harness.site"]
     if run.kind == STUDY:
         return [f"python -m harness.study {run.id} --seed {seed} --profile {profile}", *report]
+    hub = f" --hub {shlex.quote(evidence.config.hub)}" if evidence.config.hub else ""
     lines = []
     for suite, task in evidence.tasks.items():
         if run.kind == METHOD and evidence.skipped(run, task):
@@ -186,17 +187,16 @@ def commands(evidence: Evidence, run: Run) -> list[str]:
             seed_of_pilots = next(each["seed"] for _, at, each in tuning.grids(evidence, [run]) if at == task)
             tune = f"python -m harness.tune {run.id} --task {task} --seed {seed_of_pilots} --profile {profile}"
             lines += [tune] if tune not in lines else []
-        train = making(run, task, seed, profile)
+        train = making(run, task, seed, profile, hub)
         lines += [train] if train not in lines else []
-        lines.append(f"python -m harness.evaluate {run.id} --suite {suite} --seed {seed} --profile {profile}")
+        lines.append(f"python -m harness.evaluate {run.id} --suite {suite} --seed {seed} --profile {profile}{hub}")
     return [*lines, *report]
 
 
-def making(run: Run, task: str, seed: int, profile: str) -> str:
+def making(run: Run, task: str, seed: int, profile: str, hub: str) -> str:
     """The command that leaves the model: by training, by a method, or from the Hub."""
-    hf = next((record["hf"] for record in run.records.values() if record.get("hf")), None)
-    if hf:
-        whence = f"--impl {run.impl} --hf {shlex.quote(hf)}"
+    if run.hf:
+        whence = f"--impl {run.impl} --hf {shlex.quote(run.hf)}{hub}"
         return f"python -m harness.pretrained {run.id} --task {task} --seed {seed} {whence}"
     step = "apply" if run.kind == METHOD else "train"
     return f"python -m harness.{step} {run.id} --task {task} --seed {seed} --profile {profile}"
