@@ -20,8 +20,8 @@ LOWEST = tl.constexpr(-1e30)  # a finite start of the running maximum: rows that
 @triton.jit
 def walk(
     acc, total, m, q, k_ptr, v_ptr, k_s, v_s, first, last, row, sees, S, c, bias,
-    MAP: tl.constexpr, PEAKED: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_V: tl.constexpr, PRECISION: tl.constexpr, N: tl.constexpr, MASKED: tl.constexpr,
+    MAP: tl.constexpr, PEAKED: tl.constexpr, NORMED: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PRECISION: tl.constexpr, N: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """The keys first, …, last - 1, N at a time; row i sees those up to sees[i]."""
     for start in range(first, last, N):
@@ -44,7 +44,8 @@ def walk(
         if MASKED:
             f = tl.where(keep, f, 0.0)
             h = tl.where(keep, h, 0.0)
-        total += tl.sum(h, 1)
+        if NORMED:
+            total += tl.sum(h, 1)
         v = load(v_ptr, keys, v_s, S, V, BLOCK_V, MASKED)
         acc = tl.dot(f.to(v.dtype), v, acc, input_precision=PRECISION)
     return acc, total, m
@@ -115,11 +116,11 @@ def forward(
     middle = tl.maximum(tl.minimum(below // N * N, first + per_part), first)  # every row sees all keys before
     acc, total, m = walk(
         acc, total, m, q, k_ptr, v_ptr, k_s, v_s, first, middle, row, sees, S, c, bias,
-        MAP, PEAKED, K, V, BLOCK_K, BLOCK_V, PRECISION, N, False,
+        MAP, PEAKED, NORMED, K, V, BLOCK_K, BLOCK_V, PRECISION, N, False,
     )  # fmt: skip
     acc, total, m = walk(
         acc, total, m, q, k_ptr, v_ptr, k_s, v_s, middle, end, row, sees, S, c, bias,
-        MAP, PEAKED, K, V, BLOCK_K, BLOCK_V, PRECISION, N, True,
+        MAP, PEAKED, NORMED, K, V, BLOCK_K, BLOCK_V, PRECISION, N, True,
     )  # fmt: skip
 
     if PARTS > 1:
