@@ -151,6 +151,19 @@ def zero_row_when_all_scores_negative(mixer: TokenMixer) -> Finding:
     return Finding(largest == 0, f"largest absolute weight when q · k < 0 for every key: {largest:.2g}")
 
 
+def softmax_of_length_one(mixer: TokenMixer) -> Finding:
+    """Every head gives softmax attention scaled to length one, but where all scores are negative and epsilon shows."""
+    scores, error = _score_mixer(mixer), 0.0
+    hidden_TS = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
+    for x_BTD in _inputs():
+        q_BHTK, k_BHSK, v_BHSV = scores.project(x_BTD)
+        s_BHTS = (q_BHTK @ k_BHSK.mT * scores.head_dim**-0.5).masked_fill(hidden_TS, float("-inf"))
+        unit_BHTV = torch.nn.functional.normalize(s_BHTS.softmax(dim=-1) @ v_BHSV, dim=-1)
+        y_BHTV, seen_BHT = scores.mix(q_BHTK, k_BHSK, v_BHSV, *scores.gates(x_BTD)), s_BHTS.amax(dim=-1) >= 0
+        error = max(error, _distance(y_BHTV[seen_BHT], unit_BHTV[seen_BHT]))
+    return _is_zero(error, "largest difference from softmax attention of length one")
+
+
 def weights_depend_on_own_score(mixer: TokenMixer) -> Finding:
     """The weight of a key depends on that key's score alone: the Jacobian of weights by scores is diagonal."""
     scores = _score_mixer(mixer)

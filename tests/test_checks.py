@@ -29,6 +29,7 @@ HAVE = [
     ("weights_depend_on_own_score", "sigmoid"),
     ("last_write_wins", "delta_net"),
     ("last_write_wins", "gated_delta_net"),
+    ("softmax_of_length_one", "recurrent_softmax"),
 ]
 LACK = [
     ("state_constant_in_length", "softmax"),
@@ -44,10 +45,14 @@ LACK = [
     ("zero_row_when_all_scores_negative", "softmax"),
     ("weights_depend_on_own_score", "softmax"),
     ("weights_depend_on_own_score", "softpick"),
+    ("softmax_of_length_one", "softmax"),
 ]
 
 
-ARGS = {"sigmoid": {"n": 8}}  # a length at which its weights are not small
+ARGS = {
+    "sigmoid": {"n": 8},  # a length at which its weights are not small
+    "recurrent_softmax": {"variant": "l2norm_noclamp", "clamp": None},
+}
 
 
 @pytest.mark.parametrize(("name", "impl"), HAVE)
