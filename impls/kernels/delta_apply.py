@@ -23,9 +23,9 @@ def values(K: int) -> int:
     return 32 if K <= 64 else 16
 
 
-def channels(K: int) -> int:
-    """Of the keys, that one program of the last kernel holds."""
-    return min(32, block(K))
+def last(K: int) -> dict[str, int]:
+    """What one program of the last kernel holds."""
+    return {"BLOCK_K": min(32, block(K)), "BLOCK_V": 16}
 
 
 def block(width: int) -> int:
@@ -105,7 +105,7 @@ class DeltaChunk(torch.autograd.Function):
             torch.empty(z.shape, dtype=z.dtype, device=z.device) for z in (q, q if k is None else k, w, v)
         )
         dinitial, dstates = torch.empty_like(dfinal), torch.empty_like(states)
-        parts = -(-K // channels(K))
+        parts = -(-K // last(K)["BLOCK_K"])
         dg = dfinal.new_empty((1,) if g is None else (R, H, parts) if g.dim() == 2 else g.shape)
         given = {"q": q, "k": w if k is None else k, "w": w, "e": e, "g": w if g is None else g, "dy": dy}
         places = {"cu_ptr": cu, "before_ptr": before}
@@ -114,7 +114,7 @@ class DeltaChunk(torch.autograd.Function):
             dfinal_ptr=dfinal, dv_ptr=dv, dstates_ptr=dstates, dinitial_ptr=dinitial,
         )  # fmt: skip
         run(
-            delta_backward.chunks, ctx.chunks * H * parts, ctx.told | {"BLOCK_K": channels(K), "BLOCK_V": 16}, given,
+            delta_backward.chunks, ctx.chunks * H * parts, ctx.told | last(K), given,
             places | {"of_ptr": of}, states_ptr=states, dv_ptr=dv, dstates_ptr=dstates, dq_ptr=dq, dk_ptr=dk,
             dw_ptr=dw, dg_ptr=dg,
         )  # fmt: skip
