@@ -12,10 +12,12 @@ import pytest
 
 from harness import items, records
 from harness.files import write_json
-from harness.report import raw
+from harness.report import evidence, raw, run, suite
 from harness.report.items import LEVELS, read
+from harness.report.reading import load
+from harness.report.ties import Ties
 from tests.site_files import Html
-from tests.site_fixture import TITLES, built
+from tests.site_fixture import TITLES, built, whole_plan
 
 
 def test_grids_of_heads_show_the_means_of_the_table():
@@ -28,10 +30,10 @@ def test_grids_of_heads_show_the_means_of_the_table():
     assert len(grids) == 2 * len({run for run, _, _ in means})
     seen = 0
     for grid in grids:
-        for value, run, task, metric in re.findall(
+        for value, id, task, metric in re.findall(
             r'data-v="([^"]+)"[^>]*><a href="\.\./runs/([^.]+)\.html#sinks\.([\w-]+)\.0\.(\w+)"', grid
         ):
-            assert float(value) == pytest.approx(fmean(means[run, task, metric]), rel=1e-9)
+            assert float(value) == pytest.approx(fmean(means[id, task, metric]), rel=1e-9)
             seen += 1
     assert seen == len(means)
 
@@ -43,11 +45,11 @@ def test_answers_are_text_and_their_cells_lead_to_them():
         assert title in found.text
     assert "7,718 characters left out" in found.text
     assert {"recall.needle-1.128", "recall.mqar-4.128"} <= set(found.ids)
-    run = (built() / "runs" / page.name).read_text(encoding="utf-8")
-    row = run.partition('<tr id="recall.needle-1.128.accuracy">')[2].partition("</tr>")[0]
+    text = (built() / "runs" / page.name).read_text(encoding="utf-8")
+    row = text.partition('<tr id="recall.needle-1.128.accuracy">')[2].partition("</tr>")[0]
     assert f'href="../raw/{page.name}#recall.needle-1.128">read some</a>' in row
-    assert run.count(">read some</a>") == 2
-    assert "the site shows none of this cell" in run
+    assert text.count(">read some</a>") == 2
+    assert "the site shows none of this cell" in text
 
 
 def test_answers_are_few_where_runs_are_many_and_each_cell_comes_first(monkeypatch):
@@ -89,3 +91,38 @@ def test_scores_of_two_runs_compare_as_they_did(tmp_path):
     assert b == [0, LEVELS, round(LEVELS / 2)], "a seed with other items is left out"
     assert levels("a", "cloze.next.0.flat") == [0, 0]
     assert "cloze.next.0.flat" not in found["b"]
+
+
+def test_what_needs_no_model_is_told_once(monkeypatch):
+    monkeypatch.setattr(evidence, "FLOORS", {"nats"})
+    found = load(whole_plan(), built().parent)
+    runs = list(found.models.values())
+    (row,) = suite.heat_map(Ties(found), "loss", "nats", runs).rows
+    assert row.items[0].text == "every run"
+    assert not any(item.href for item in row.items)
+    shown = {row.id for table in run.measurements(found, runs[0]) for row in table.rows}
+    assert "loss.length.256.bits_per_byte" in shown
+    assert not any(id.endswith(".nats") for id in shown)
+    charts = {chart.id: chart for chart in suite.pictures(found, "loss", runs)}
+    assert not any(id.startswith("loss-position-nats") for id in charts)
+
+
+def test_a_run_that_is_not_trained_for_a_suite_is_left_out_of_it():
+    found = load(whole_plan(), built().parent)
+    one = next(iter(found.models.values()))
+    for (task, _), record in one.records.items():
+        if task == "recall":
+            record["status"] = "skipped"
+    pages = {page.path: page.context for page in suite.pages(found)}
+    assert pages["suites/recall.html"]["left_out"] == 1
+    assert one.label not in {row.items[0].text for table in pages["suites/recall.html"]["tables"] for row in table.rows}
+    assert pages["suites/loss.html"]["left_out"] == 0
+    assert {table.id for table in run.measurements(found, one)} == {"suite-loss", "suite-sinks"}
+
+
+def test_the_key_names_what_the_charts_show():
+    found = load(whole_plan(), built().parent)
+    context = next(page.context for page in suite.pages(found) if page.path == "suites/sinks.html")
+    assert context["charts"] == context["legend"] == []
+    context = next(page.context for page in suite.pages(found) if page.path == "suites/recall.html")
+    assert {run.label for run, _ in context["legend"]} == {name for each in context["charts"] for name in each.series}

@@ -63,6 +63,11 @@ class Chart:
     spec: dict[str, Any]
 
     @property
+    def series(self) -> list[str]:
+        """The names of what is drawn."""
+        return self.spec["encoding"]["color"]["scale"]["domain"]
+
+    @property
     def json(self) -> str:
         """The spec as strict JSON that no HTML parser can end early."""
         text = json.dumps(self.spec, allow_nan=False, separators=(",", ":"))

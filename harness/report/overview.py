@@ -45,8 +45,8 @@ def pages(evidence: Evidence) -> Iterator[Page]:
         "mechanisms": len({run.impl for run in evidence.runs.values() if run.kind == "mechanism"}),
         "papers": papers(evidence),
         "leaderboard": leaderboard(evidence),
-        "charts": pictures(evidence, runs),
-        "legend": legend(evidence, runs),
+        "charts": (drawn := pictures(evidence, runs)),
+        "legend": legend(evidence, runs, drawn),
         "missing": missing(evidence),
         "skipped": sum(
             evidence.skipped(run, task) for run in evidence.models.values() for task in set(evidence.tasks.values())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.metrics import parse_key
-from harness.report.drawing import Point
+from harness.report.drawing import Chart, Point
 from harness.report.evidence import DONE, Cell, Evidence, Run
 from harness.report.numbers import compact, count, decimals, duration, t_quantile
 from harness.report.palette import Style
@@ -177,9 +177,13 @@ def time_item(value: float | None) -> Item:
     return Item(duration(value), value) if value is not None else Item("not run", why="nothing was trained")
 
 
-def legend(evidence: Evidence, runs: Iterable[Run] | None = None) -> list[tuple[Run, Style]]:
-    """Each run with how it is drawn; all runs by default."""
-    return [(run, evidence.styles[run.label]) for run in (evidence.runs.values() if runs is None else runs)]
+def legend(
+    evidence: Evidence, runs: Iterable[Run] | None = None, charts: Sequence[Chart] | None = None
+) -> list[tuple[Run, Style]]:
+    """Each run with how it is drawn: all runs by default; where charts are given, those that they show."""
+    seen = {name for chart in charts or () for name in chart.series}
+    given = evidence.runs.values() if runs is None else runs
+    return [(run, evidence.styles[run.label]) for run in given if charts is None or run.label in seen]
 
 
 def t_table(largest: int = 60) -> list[float]:
