@@ -30,6 +30,7 @@ def test_counted_costs_need_no_times(tmp_path: Path):
     found = page(tmp_path, ("loss",))
     assert [chart.id for chart in found.context["charts"]] == ["pareto-state-bytes"]  # the fixture counts no training
     assert found.context["table_"] is None
+    assert found.context["bare"] == []  # all eight have one
 
 
 def test_times_stand_beside_what_is_counted(tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import impls
 from harness.report import charts
 from harness.report.evidence import Cell, Evidence, Run
 from harness.report.numbers import compact, count, show
@@ -12,6 +13,7 @@ from harness.report.page import Page, cell_name, cell_of, legend, run_item
 from harness.report.suite import spokesmen
 from harness.report.tables import ARROWS, Column, Item, Row, Table
 from harness.timing import growth
+from impls import kernels
 
 SUITE = "efficiency"  # whose measurements are times
 QUALITY = "loss/test/bits_per_byte"
@@ -44,6 +46,7 @@ def pages(evidence: Evidence) -> Iterator[Page]:
         "quality": cell_name(evidence, quality),
         "table_": crossings(evidence) if SUITE in evidence.tasks else None,
         "some": len(shown) < len(evidence.models),
+        "bare": bare(evidence),
     }
     yield Page("efficiency.html", "efficiency.html.j2", "Efficiency", context, "time memory state pareto crossover")
 
@@ -51,6 +54,12 @@ def pages(evidence: Evidence) -> Iterator[Page]:
 def has_costs(evidence: Evidence) -> bool:
     """Whether there is such a page."""
     return next(pages(evidence), None) is not None
+
+
+def bare(evidence: Evidence) -> list[str]:
+    """Mechanisms that have no kernel: on a GPU their time is that of plain PyTorch."""
+    known = set(impls.names())
+    return sorted({run.impl for run in evidence.models.values() if run.impl in known and not kernels.has(run.impl)})
 
 
 def costs(evidence: Evidence) -> Iterator[Cost]:
