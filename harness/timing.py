@@ -87,19 +87,20 @@ def crossover(lengths: Sequence[int], ratios: Sequence[float]) -> float | None:
 def growth(lengths: Sequence[int], seconds: Sequence[float]) -> str:
     """`flat`, `linear`, `faster` or `slower`: how the time of one more token grows with the tokens before it.
 
-    Flat: no time differs from another by more than a tenth. Linear: one line a + b L, a and b >= 0, passes within a
-    tenth of every time. Else the times bend, up or down. Raises ValueError for fewer than three lengths.
+    By the line a + b L with the least squares of relative errors. Flat: from the least length to the greatest it rises
+    by no more than a tenth. Linear: a >= 0, and it passes within a tenth of every time. Else the times bend, up or
+    down. Raises ValueError for fewer than three lengths.
     """
     if len(lengths) < 3:
         raise ValueError("how times grow cannot be told from fewer than three lengths")
-    if max(seconds) <= (1 + FLAT) * min(seconds):
+    a, b = _line(lengths, seconds)
+    if a + b * lengths[-1] <= (1 + FLAT) * (a + b * lengths[0]):
         return "flat"
     slopes = [
         (t_next - t) / (n_next - n)
         for (n, t), (n_next, t_next) in itertools.pairwise(zip(lengths, seconds, strict=True))
     ]
-    a, b = _line(lengths, seconds)
-    if a >= 0 and b >= 0 and all(abs(a + b * n - t) <= FLAT * t for n, t in zip(lengths, seconds, strict=True)):
+    if a >= 0 and all(abs(a + b * n - t) <= FLAT * t for n, t in zip(lengths, seconds, strict=True)):
         return "linear"
     return "faster" if slopes[-1] > slopes[0] else "slower"
 
