@@ -81,8 +81,9 @@ def handed_over(name: str, inputs: dict[str, Tensor]) -> dict[str, Any]:
 
 def ours(name: str, **inputs: Tensor) -> Tensor:
     z = handed_over(name, inputs)
-    read = None if z["write"] is None else z["k"]
-    return delta_chunk.scan(z["q"], read, z["v"], z["k"] if read is None else z["write"], z["g"])[0]
+    if z["write"] is None:
+        return delta_chunk.scan(z["q"], None, z["v"], z["k"], z["g"])[0]
+    return delta_chunk.scan(z["q"], z["k"], z["v"], z["write"], z["g"])[0]
 
 
 def torch_form(name: str, **inputs: Tensor) -> Tensor:

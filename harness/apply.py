@@ -62,7 +62,7 @@ def make(job: Job, effort: float, on: str) -> dict[str, Any]:
     except Exception as error:  # whatever a method raises is the reason of its failure
         traceback.print_exc()
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-    record = describe(job, base, effort, on) | applied.record
+    record = describe(job, base, effort, on) | dict(applied.record)
     record |= {"status": "failed" if reason else "ok", "reason": reason, "seconds": time.perf_counter() - start}
     record["seconds"] = round(record["seconds"], 3)
     shared = ("run", "impl", "task", "seed", "status", "reason", "commit", "seconds")

@@ -80,7 +80,7 @@ def test_a_training_gets_what_is_known_of_its_model_and_nothing_else():
 
 def run(impl: str, **costs_: Any) -> Run:
     usual = {"status": "ok", "parameters": 1000, "flops_per_token": 50.0, "state_bytes": 64}
-    return Run(impl, impl, {}, {}, impl, [], {("lm", 0): usual | costs_})
+    return Run(impl, impl, {}, {}, impl, [], records={("lm", 0): usual | costs_})
 
 
 @pytest.mark.parametrize(

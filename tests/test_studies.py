@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 import impls
 from harness import model, spec
@@ -76,9 +75,10 @@ def test_a_method_gives_a_model_that_decodes_as_it_reads_and_is_built_again(name
     state = torch.get_rng_state()
     made = method.apply(base, batches, seed=0)
     assert torch.equal(state, torch.get_rng_state())
-    assert isinstance(made, nn.Module)
+    assert isinstance(made, model.LM)
     assert not made.training
     assert all(torch.equal(value, before[key]) for key, value in base.state_dict().items())
+    assert made.shape.method
     assert set(method.report(made.shape.method["choices"])) == set(method.METRICS)
     ids_BT = batches[0][0][:2, :24]
     with torch.no_grad():

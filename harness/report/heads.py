@@ -62,8 +62,8 @@ def panel(evidence: Evidence, metric: str, cells: dict[Cell, tuple[int, int]], r
     grids = [Grid(run, rate(any_cell.suite, run), layers(evidence, run, cells, (low, top))) for run in shown]
     title = f"{words(metric)[0].upper()}{words(metric)[1:]}" + (f", {told}" if told and told not in metric else "")
     heads = sorted({head for _, head in cells.values()})
-    ends = [show(end, min(SMALL, decimals(means))) for end in (low, top)]
-    return Panel(title, evidence.metric(any_cell).summary, heads, *ends, grids)
+    least, most = (show(end, min(SMALL, decimals(means))) for end in (low, top))
+    return Panel(title, evidence.metric(any_cell).summary, heads, least, most, grids)
 
 
 def layers(
