@@ -9,8 +9,8 @@ from impls.kernels.score_launch import Tiles
 from impls.kernels.score_maps import LOG2E, load, peak, store, weigh
 
 TILES = Tiles(
-    usual=((128, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3), (64, 64, 4, 3)),
-    wide=((64, 32, 4, 3), (64, 64, 8, 2), (32, 32, 4, 2)),
+    usual=((128, 64, 8, 3), (128, 64, 4, 3), (128, 128, 8, 3), (64, 64, 4, 3)),
+    wide=((32, 32, 4, 2), (64, 32, 4, 3), (64, 64, 8, 2)),
     single=((16, 64, 4, 3),),
 )
 DEAD = tl.constexpr(-19.931568569324174)  # log2(1e-6): the largest r of a row that is taken for a rounding error of 0
