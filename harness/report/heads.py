@@ -13,7 +13,7 @@ from harness.report.tables import Item, absent, tinted
 
 PLACE = re.compile(r"(?:layer(\d+)-)?head(\d+)")  # a model of one layer need not say so
 RATE = "sink_rate"  # of the whole model, told beside its grid
-SMALL = 2  # decimals at most, since grids are narrow
+WIDE = 5  # characters of a number at most, since grids are narrow
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def panel(evidence: Evidence, metric: str, cells: dict[Cell, tuple[int, int]], r
     grids = [Grid(run, rate(any_cell.suite, run), layers(evidence, run, cells, (low, top))) for run in shown]
     title = f"{words(metric)[0].upper()}{words(metric)[1:]}" + (f", {told}" if told and told not in metric else "")
     heads = sorted({head for _, head in cells.values()})
-    least, most = (show(end, min(SMALL, decimals(means))) for end in (low, top))
+    least, most = (show(end, places_of(means)) for end in (low, top))
     return Panel(title, evidence.metric(any_cell).summary, heads, least, most, grids)
 
 
@@ -81,8 +81,7 @@ def item(evidence: Evidence, run: Run, cell: Cell, low: float, top: float) -> It
     summary = run.summary(cell)
     if summary is None:
         return absent(evidence.missing(run, cell), f"../{run.page}#seeds")
-    places = min(SMALL, decimals([summary.mean]))
-    shown = Item(show(summary.mean, places), summary.mean, href=f"../{run.page}#{cell.id}")
+    shown = Item(show(summary.mean, places_of([summary.mean])), summary.mean, href=f"../{run.page}#{cell.id}")
     return tinted(shown, (summary.mean - low) / (top - low)) if top > low else shown
 
 
@@ -90,4 +89,10 @@ def rate(suite: str, run: Run) -> str:
     """The share of sinks among all heads of the run's model, as a mean over seeds; empty where it was not measured."""
     cell = next((cell for cell in run.values if (cell.suite, cell.metric) == (suite, RATE)), None)
     summary = run.summary(cell) if cell else None
-    return show(summary.mean, SMALL) if summary else ""
+    return show(summary.mean, places_of([summary.mean])) if summary else ""
+
+
+def places_of(values: Sequence[float]) -> int:
+    """Decimals that leave a number below 1,000 with `WIDE` characters."""
+    whole = len(str(int(max(map(abs, values), default=0.0))))
+    return max(0, min(decimals(values), WIDE - 1 - whole))
