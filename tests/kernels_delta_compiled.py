@@ -22,9 +22,7 @@ INDICES = ("cu", "before", "of")
 FLOAT32 = ("g", "e", "inverse", "states", "initial", "final", "dfinal", "dinitial", "dstates", "dg")
 FORMS = {  # as they are run: DECAY 0 none, 1 a step, 2 a channel
     "linear": {"DECAY": 0},
-    "Mamba-2": {"DECAY": 1},
     "GLA": {"DECAY": 2},
-    "DeltaNet": {"DECAY": 0, "DELTA": True},
     "Gated DeltaNet": {"DECAY": 1, "DELTA": True},
     "Gated DeltaNet, 128 wide": {"DECAY": 1, "DELTA": True, "K": 128, "V": 128},
 }

@@ -29,7 +29,7 @@ def interpreted() -> dict[str, dict[str, float]]:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_kernel_is_the_recurrence_forward_and_backward(form: str, interpreted: dict[str, dict[str, float]]):
     own = {case: errors for case, errors in interpreted.items() if case.startswith(f"{form}: ")}
-    assert len(own) >= 10
+    assert len(own) >= 8
     wrong = {
         case: errors
         for case, errors in own.items()
@@ -51,7 +51,7 @@ def test_every_case_is_held_against_something(interpreted: dict[str, dict[str, f
 @pytest.mark.parametrize("target", [80, 90])
 def test_kernels_compile_for_gpus_that_are_not_here(target: int):
     found = json.loads(script("tests.kernels_delta_compiled", str(target)))
-    assert len(found) == 21
+    assert len(found) == 14
     assert not {name: code for name, code in found.items() if code["STACK"] > SPILLS}
     shared = {80: 163, 90: 227}[target] * 1024  # CUDA C++ Programming Guide, compute capabilities: per block
     assert not {name: code for name, code in found.items() if code["shared"] > shared}
