@@ -210,6 +210,8 @@ def write(record: Evaluation, runs: Path = records.RUNS) -> Evaluation:
     write_json(path, record.model_dump(exclude={"raw"}))
     if record.raw:
         write_json(path.with_suffix(".raw.json"), record.model_dump(include={"raw"})["raw"])
+    elif record.status != "ok":  # what lies there was written for an earlier record
+        path.with_suffix(".raw.json").unlink(missing_ok=True)
     print(f"{path}: {record.status}, {len(record.rows)} measurements in {record.seconds:.1f} s", file=sys.stderr)
     if record.reason:
         print(record.reason, file=sys.stderr)

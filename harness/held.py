@@ -67,7 +67,7 @@ def find(run: str, suite: str, seed: int, basis: str, state: Path = STATE) -> Ev
 
 
 def keep(record: Evaluation, state: Path = STATE) -> None:
-    """A copy of a record that is `ok`."""
+    """A copy of a record that is `ok`, with what the model wrote."""
     if record.status == "ok" and record.basis:
         path = records.folder(record.run, record.task, record.seed, state) / f"{record.suite}.json"
-        write_json(path, record.model_dump(exclude={"raw"}))
+        write_json(path, record.model_dump())

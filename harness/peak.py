@@ -1,8 +1,9 @@
 """The most memory that a piece of work holds at one time.
 
-On a GPU torch's allocator counts it. A CPU's does not, so the tensors that the work makes are watched: each storage
-counts from the call that returns it until nobody holds it, autograd among them. What a kernel allocates and frees
-inside one call is not seen.
+On a GPU torch's allocator counts it, after a first go in which kernels choose their tiles, for which Triton holds
+hundreds of megabytes. A CPU's does not count, so the tensors that the work makes are watched: each storage counts from
+the call that returns it until nobody holds it, autograd among them. What a kernel allocates and frees inside one call
+is not seen.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def _storages(tree: Any) -> list[Any]:
 def peak_bytes(work: Work, device: str) -> int:
     """The most that `work` holds at one time beyond what was held before."""
     if device.startswith("cuda"):
+        work()
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         work()

@@ -161,6 +161,19 @@ def test_the_peak_is_what_is_alive_at_one_time():
     assert peak_bytes(work, "cpu") == 3 * 4000
 
 
+def test_a_first_go_in_which_tiles_are_chosen_does_not_count_on_a_gpu(monkeypatch: pytest.MonkeyPatch):
+    held, done = {"most": 100}, []
+
+    def work() -> None:
+        done.append(1)
+        held["most"] = max(held["most"], 100 + (7 if len(done) > 1 else 1000))
+
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: held.update(most=100))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: held["most"])
+    assert peak_bytes(work, "cuda") == 7
+
+
 def test_what_autograd_keeps_is_alive():
     x = torch.ones(1000, requires_grad=True)
 

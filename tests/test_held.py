@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
-from harness import dependencies, evaluate, held
+from harness import dependencies, evaluate, held, suites
 from harness.suites import loss
 from tests.test_evaluate import PROFILE, RUN, SUITES, edit, trained
 
@@ -124,6 +124,32 @@ def test_other_data_files_and_obstacles_are_other_grounds(trained, monkeypatch, 
         seen.add(held.basis("loss", training, folder, PROFILE, "cpu"))  # pyright: ignore[reportArgumentType]
     assert len(seen) == 3
     assert held.basis("loss", training, folder, PROFILE, "cuda:0") not in seen  # pyright: ignore[reportArgumentType]
+
+
+def test_what_the_model_wrote_is_put_back_with_its_record_and_goes_with_a_failure(trained, monkeypatch, measured):
+    answers, original = trained / "lm" / "seed1" / "loss.raw.json", loss.evaluate
+
+    def asking(*given):
+        yield suites.Sample("test", None, "asked", "written", ["wanted"], 1.0)
+        yield from original(*given)
+
+    monkeypatch.setattr(loss, "evaluate", asking)
+    heavier(trained)
+    run(monkeypatch, "loss")
+    before = answers.read_bytes()
+    answers.write_text("[]")
+    run(monkeypatch, "loss")
+    assert (measured, answers.read_bytes()) == (["loss"], before)
+    monkeypatch.setattr(loss, "evaluate", lambda *given: iter(()))
+    heavier(trained)
+    run(monkeypatch, "loss")
+    assert not answers.exists()
+
+
+def test_what_is_timed_beside_softmax_rests_on_the_code_of_softmax():
+    for suite, beside in (("efficiency", True), ("loss", False)):
+        code = dependencies.job("harness.evaluate", f"harness.suites.{suite}", "impls.gla")
+        assert ("impls/softmax.py" in code) == beside
 
 
 def test_a_suite_that_draws_nothing_rests_on_the_same_twice(trained):
