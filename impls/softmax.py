@@ -30,7 +30,7 @@ def reference(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 
 @dispatched(score_map.softmax)
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    """y_BHTV of q_BHTK, k_BHSK, v_BHSV by fused attention: ours on CUDA, else torch's. `attend.reference` is eq. 1."""
+    """y_BHTV of q_BHTK, k_BHSK, v_BHSV by fused attention, torch's or `score_map`'s. `attend.reference` is eq. 1."""
     T, S = q.shape[-2], k.shape[-2]
     if T == S:
         return scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)

@@ -1,8 +1,10 @@
 """Triton kernels, and when they are used.
 
-`@dispatched(score_map.sigmoid)` on a mechanism's `attend` runs that kernel for CUDA tensors of a supported kind and the
-decorated function for all others; `attend.reference` is the decorated function, on any device. Triton is imported when
-the first kernel runs. `ATTEST_KERNELS=0` in the environment keeps everything on torch.
+With `ATTEST_KERNELS=1` in the environment, `@dispatched(score_map.sigmoid)` on a mechanism's `attend` runs that kernel
+for CUDA tensors of a supported kind, and the decorated function for all others; `attend.reference` is the decorated
+function, on any device. Triton is imported when the first kernel runs. They are off unless asked for: they were tested
+in Triton's interpreter and compiled, but have not run on a GPU yet. `python -m benchmarks.gpu` holds them to the
+equations there.
 
     score_map     one pass over scores: softmax and its relatives
     delta_chunk   chunkwise recurrences: linear attention, decays, delta rules; `ops.decay_scan` and `ops.delta_scan`
@@ -27,10 +29,9 @@ CALLS = re.compile(r"^@dispatched\(|\b(ops\.(decay|delta)_)?scan\(", re.MULTILIN
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Whether kernels take these: on CUDA, no wider than 256, in half precision, bfloat16 or float32."""
-    return (
-        all(z.is_cuda and z.dtype in DTYPES and z.shape[-1] <= WIDEST and z.numel() for z in tensors)
-        and os.environ.get("ATTEST_KERNELS") != "0"
+    """Whether kernels are on and take these: on CUDA, no wider than 256, in half precision, bfloat16 or float32."""
+    return os.environ.get("ATTEST_KERNELS") == "1" and all(
+        z.is_cuda and z.dtype in DTYPES and z.shape[-1] <= WIDEST and z.numel() for z in tensors
     )
 
 
