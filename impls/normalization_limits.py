@@ -147,7 +147,7 @@ class Study(study.Study):
             reach_R1 = (l_RL.amax(dim=-1) - l_RL.amin(dim=-1)).exp()[:, None] * (1 + 1e-5)  # 2 D = the scores' range
             outside_RL = (a_RL * length > reach_R1) | (a_RL * length < 1 / reach_R1)
             yield Row("length", length, "largest_weight", float(a_RL.amax(dim=-1).mean().log2()), n)
-            yield Row("length", length, "outside", float(outside_RL.double().mean()), n)
+            yield Row("length", length, "outside", float(outside_RL.double().mean()), a_RL.numel())
 
     def scores(self, seed: int, device: str) -> dict[int, Scores]:
         """By the number of keys, in rising order; LENGTH is among them."""

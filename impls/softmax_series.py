@@ -39,7 +39,7 @@ DENOMINATORS = ("softmax", "norm", "count", "gate")
 CLAMP = 5.0  # of the scores, where nothing divides by their exponentials
 KEYS, VALUES, WIDTH, PAIRS = 64, 16, 8, (8, 16, 32)
 STEPS, BATCH, LR, TESTED = 400, 64, 0.03, 4096
-ROWS, TIME, HEAD = 8, 32, 4  # of `series`: the state of order 8 has HEAD^8 rows
+ROWS, TIME, HEAD = 64, 32, 3  # of `series`: the state of order 8 has HEAD^8 rows
 
 
 def series(s: Tensor, order: int | None) -> Tensor:
@@ -167,11 +167,11 @@ class Study(study.Study):
         draws, rows = generator(seed, "series"), self.scaled(ROWS, 2)
         q, k, v = (torch.randn(rows, TIME, HEAD, generator=draws, dtype=torch.float64).to(device) for _ in range(3))
         e_BTS = (q @ k.mT * HEAD**-0.5).exp().tril()
-        denominator_BT1 = e_BTS.sum(dim=-1, keepdim=True)
-        y_BTV = e_BTS @ v / denominator_BT1
+        y_BTV = e_BTS @ v / (denominator_BT1 := e_BTS.sum(dim=-1, keepdim=True))
         for order in ORDERS:
             apart_B = (recurrence(q, k, v, order) / denominator_BT1 - y_BTV).flatten(1).norm(dim=-1)
-            yield Row("series", order, "distance", float((apart_B / y_BTV.flatten(1).norm(dim=-1)).mean().log2()), rows)
+            share_B = apart_B / y_BTV.flatten(1).norm(dim=-1)
+            yield Row("series", order, "distance", float(share_B.median().log2()), rows)
 
     def lookup(self, seed: int, device: str) -> Iterator[Row]:
         (whole, accuracy), n = self.trained(None, seed, device), self.scaled(TESTED, 64)
