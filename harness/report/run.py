@@ -15,7 +15,7 @@ from harness.report.paper import curves
 from harness.report.tables import ARROWS, Column, Item, Row, Table
 from harness.studies import METHOD, OWN, STUDY
 
-MANY = 100  # runs
+MANY = 24  # runs beyond which their papers alone show their curves, so that the site stays small
 
 
 def pages(evidence: Evidence) -> Iterator[Page]:
@@ -166,7 +166,7 @@ def _measurement(evidence: Evidence, run: Run, cell: Cell, answers: Container[st
 
 
 def pictures(evidence: Evidence, run: Run) -> list[charts.Chart]:
-    """The learning curve of each training task; where runs are very many, their papers' pages show them."""
+    """The learning curve of each training task; where runs are many, their papers' pages show them."""
     if len(evidence.runs) > MANY:
         return []
     return [chart for task in dict.fromkeys(evidence.tasks.values()) if (chart := curves(evidence, [run], task))]
