@@ -23,9 +23,9 @@ from scipy.special import stdtr
 
 from harness import history
 from harness.errors import UserError, leave
-from harness.metrics import timed
 from harness.runs import canonical
 from harness.stats import ALPHA
+from harness.studies import timed
 from harness.verdict import holm
 
 NAMED = {"latest": -1, "previous": -2}
@@ -70,7 +70,7 @@ def compare(before: Record, after: Record) -> Changes:
     """All that changed from one record to another."""
     compared, changed = 0, []
     for run, old, new in _pairs(before, after):
-        for place in sorted(place for place in old.keys() & new.keys() if not timed(place)):
+        for place in sorted(place for place in old.keys() & new.keys() if not timed(after["runs"][run], place)):
             compared += 1
             if old[place] != new[place]:
                 changed.append((run, place, list(old[place].values()), list(new[place].values())))

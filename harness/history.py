@@ -19,9 +19,9 @@ from harness import dependencies, provenance
 from harness.errors import UserError, leave
 from harness.files import read_json, sha256_file, write_json
 from harness.measured import Place
-from harness.metrics import timed
 from harness.plan import Plan, add_options
 from harness.runs import RunSettings, canonical
+from harness.studies import timed
 
 FOLDER = Path("results/history")
 NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9-]+\.json")
@@ -117,11 +117,16 @@ def _settings(plan: Plan) -> dict[str, Any]:
 
 
 def _lasting(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What two builds that found out the same agree in: no clock measured it."""
+    """What two builds that found out the same agree in: no clock measured it. Differences follow from values."""
     values = {
-        run: {place: z for place, z in cells.items() if not timed(place)} for run, cells in record["values"].items()
+        run: {place: z for place, z in cells.items() if not timed(record["runs"][run], place)}
+        for run, cells in record["values"].items()
     }
-    return {key: value for key, value in record.items() if key not in PASSING} | {"values": values}
+    verdicts = {claim: found["verdict"] for claim, found in record["verdicts"].items()}
+    return {key: value for key, value in record.items() if key not in PASSING} | {
+        "values": values,
+        "verdicts": verdicts,
+    }
 
 
 def _digest(value: Any) -> str:

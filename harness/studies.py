@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import impls
-from harness import tasks
+from harness import metrics, tasks
 from harness.files import dump_json
 from harness.metrics import Metric
 from harness.suites import Cell
@@ -39,6 +39,15 @@ def told(impl: str, args: Mapping[str, Any]) -> Sheet:
         return sheet(impl, args)
     except Exception:
         return Sheet()
+
+
+def timed(run: Mapping[str, Any], place: str) -> bool:
+    """Whether a clock measures what a key names of a run, of which `impl` and `args` are read."""
+    key = metrics.parse_key(place)
+    if key.suite not in OWN:
+        return metrics.timed(place)
+    known = told(run["impl"], run.get("args", {})).metrics.get(key.metric)
+    return known is not None and known.timed
 
 
 @lru_cache

@@ -164,8 +164,8 @@ class Study(study.Study):
         "error": Metric(unit="1", better="lower", summary="largest error over the largest probability"),
         "lost": Metric(unit="share", better="lower", summary="outputs that are not finite"),
         "traffic": Metric(unit="floats", better="lower", summary="read and written for each input"),
-        "relative": Metric(unit="ratio", better="lower", summary="time over three passes'; of this machine"),
-        "growth": Metric(unit="ratio", better="none", summary="time an input over in-cache time; of this machine"),
+        "relative": Metric(unit="ratio", better="lower", timed=True, summary="time over three passes'; this machine"),
+        "growth": Metric(unit="ratio", better="none", timed=True, summary="time an input over in-cache; this machine"),
     }
     AXES: ClassVar = {"up": "power of ten added", "down": "power of ten subtracted", "time": "KiB of inputs"}
 

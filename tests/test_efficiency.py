@@ -246,3 +246,16 @@ def test_what_a_clock_measures_makes_no_new_build_and_is_no_change(tmp_path: Pat
     assert history.keep(record(5.0, 2.0), tmp_path) is None
     changes = diff.compare(record(1.0, 2.0), record(5.0, 2.5))
     assert (changes.compared, changes.changed) == (1, 1)
+
+
+def test_so_does_what_a_study_times_and_the_difference_that_follows(tmp_path: Path):
+    def build(relative: float, error: float) -> dict[str, Any]:
+        values = {"study/time/relative@16": {"0": relative}, "study/up/error@1": {"0": error}}
+        verdict = {"verdict": "inconclusive", "difference": relative}
+        runs = {"a": {"impl": "two_pass_softmax", "args": {}}}
+        return record(1.0, 2.0) | {"runs": runs, "values": {"a": values}, "verdicts": {"p/c": verdict}}
+
+    assert history.keep(build(0.8, 0.1), tmp_path)
+    assert history.keep(build(0.9, 0.1), tmp_path) is None
+    changes = diff.compare(build(0.8, 0.1), build(0.9, 0.2))
+    assert (changes.compared, changes.changed) == (1, 1)
