@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from harness import dependencies, hub, records
+from harness import dependencies, hub, provenance, records
 from harness.config import Profile
 from harness.files import sha256_file, write_json
 from harness.metrics import load_suite
@@ -38,7 +38,7 @@ def basis(suite: str, training: dict[str, Any], folder: Path, profile: Profile, 
     whole = {
         "code": {path: sha256_file(dependencies.ROOT / path) for path in code},
         "versions": {name: _version(name) for name in COMPUTING},
-        "device": on.partition(":")[0],
+        "device": [on.partition(":")[0], provenance.kernels(on)],
         "model": [weights, shape, training["settings"], training["seed"]],
         "suite": [profile.suite(suite).model_dump(mode="json"), module.cells(profile)],
         "corpus": sha256_file(manifest) if manifest.is_file() else None,

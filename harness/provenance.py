@@ -41,7 +41,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware(device: str) -> dict[str, Any]:
-    """Machine, processor, cores, the vector instructions that torch uses (bits depend on them), the device's name."""
+    """Machine, processor, cores, vector instructions of torch (bits depend on them), the GPU's name, its kernels."""
     import torch
 
     gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
@@ -52,7 +52,15 @@ def hardware(device: str) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "gpu": gpu,
+        "kernels": kernels(device),
     }
+
+
+def kernels(device: str) -> str | None:
+    """Which arithmetic a GPU is asked for, that of `impls.kernels` or torch's; None elsewhere, where there is one."""
+    if not device.startswith("cuda"):
+        return None
+    return "triton" if os.environ.get("ATTEST_KERNELS") == "1" else "torch"
 
 
 def _processor() -> str:
