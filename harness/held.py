@@ -2,8 +2,9 @@
 
 A copy of each record that is `ok` is kept in results/state/<run>/<task>/seed<k>/<suite>.json, where the workflow, which
 removes what a job is to make before it starts, does not reach it. Each record says what it rests on (`basis`): a digest
-of the code behind its numbers, the suite's settings, the model's weights, the data and the versions of what computes.
-Where that is the same today, the copy is put back; so are the suites that a killed job had finished.
+of the code behind its numbers, the suite's settings, the model's weights, the data, the versions of what computes, and
+where a clock measures, the machine. Where that is the same today, the copy is put back; so are the suites that a killed
+job had finished.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def basis(suite: str, training: dict[str, Any], folder: Path, profile: Profile, 
         "code": {path: sha256_file(dependencies.ROOT / path) for path in code},
         "versions": {name: _version(name) for name in COMPUTING},
         "device": [on.partition(":")[0], provenance.kernels(on)],
+        "machine": provenance.hardware(on) if any(metric.timed for metric in module.METRICS.values()) else None,
         "model": [weights, shape, training["settings"], training["seed"]],
         "suite": [profile.suite(suite).model_dump(mode="json"), module.cells(profile)],
         "corpus": sha256_file(manifest) if manifest.is_file() else None,

@@ -9,6 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from harness import dependencies, evaluate, held, suites
+from harness.metrics import Metric
 from harness.suites import loss
 from tests.test_evaluate import PROFILE, RUN, SUITES, edit, trained
 
@@ -147,6 +148,17 @@ def test_what_the_model_wrote_is_put_back_with_its_record_and_goes_with_a_failur
     heavier(trained)
     run(monkeypatch, "loss")
     assert not answers.exists()
+
+
+def test_times_of_another_machine_do_not_hold(trained, monkeypatch):
+    folder, seen = trained / "lm" / "seed1", set()
+    training = json.loads((folder / "run.json").read_text())
+    for timed in (False, True):
+        monkeypatch.setattr(loss, "METRICS", {"nats": Metric(unit="nats", better="lower", timed=timed)})
+        for name in ("this", "another"):
+            monkeypatch.setattr(held.provenance, "hardware", lambda on, name=name: {"processor": name})
+            seen.add(held.basis("loss", training, folder, PROFILE, "cpu"))  # pyright: ignore[reportArgumentType]
+    assert len(seen) == 3
 
 
 def test_what_is_timed_beside_softmax_rests_on_the_code_of_softmax():
