@@ -4,7 +4,7 @@
 
     results/runs/<run>/study/seed<k>/study.json    its measurements, in the form of a suite's
     results/runs/<run>/study/seed<k>/run.json      settings, status, what it took; written last
-    results/state/<run>/study/seed<k>/<part>.json  the rows of a finished part, until all are
+    results/state/<run>/study/seed<k>/<part>.json  the rows of a finished part, until the study is
 
 A study that raises, or gives a number that is not finite, is `failed` with its reason and what it measured till then;
 that is a result, and the command succeeds, unless `--strict`. Killed and started again, it ends in the same bytes but
@@ -80,7 +80,9 @@ def make(job: Job, effort: float, on: str, say: Callable[[str], None]) -> dict[s
             if row.cell in found:
                 raise ValueError(f"{name(row.cell)} is measured twice")
             found[row.cell] = plain(row)
-        reason = shortfall(wanted, found)
+        unknown = sorted({metric for *_, metric in wanted} - metrics.keys())
+        reason = f"announced by cells() but not in METRICS: {', '.join(unknown)}" if unknown else None
+        reason = reason or shortfall(wanted, found)
     except Exception as error:  # whatever a study raises is the reason of its failure
         traceback.print_exc()
         reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -98,7 +100,8 @@ def make(job: Job, effort: float, on: str, say: Callable[[str], None]) -> dict[s
     )
     write_json(job.folder / "study.json", measured.model_dump(exclude={"raw"}))
     write_json(job.folder / "run.json", record)
-    shutil.rmtree(job.state_file.parent, ignore_errors=True)
+    if not reason:  # else the next attempt goes on from the finished parts
+        shutil.rmtree(job.state_file.parent, ignore_errors=True)
     return record
 
 
