@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from array import array
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ def _runs(plan: Plan, names: Mapping[str, Mapping[str, str]], records: Iterable[
     }
     for record in records:
         if record["run"] in runs:
+            record["curve"] = array("d", [number for point in record.get("curve") or [] for number in point])
             runs[record["run"]].records[record["task"], record["seed"]] = record
     return runs
 
