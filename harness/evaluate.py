@@ -5,7 +5,7 @@
 Each suite says which task's model it measures: the one that the training left beside `run.json`, in fp32. A training
 without a model leaves the suite `blocked`, a suite that raises or meets a NaN is `failed`, each with its reason; both
 are results, so the exit code is 0 unless `--strict`. Equal inputs give equal bytes but for `commit` and `seconds`.
-Where an earlier record still holds (`harness.held`), it is put back and nothing is measured.
+Where an earlier record still holds (`harness.held`), it is put back and nothing is measured, unless `--anew`.
 """
 
 from __future__ import annotations
@@ -153,6 +153,7 @@ def main() -> int:
     parser.add_argument("--hub", help="a folder that stands for the Hugging Face Hub")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1 (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
+    parser.add_argument("--anew", action="store_true", help="measure even where an earlier record still holds")
     parser.add_argument("--strict", action="store_true", help="exit code 1 when a suite is blocked or failed")
     given = parser.parse_args()
     profile = load_profile(given.profile)
@@ -164,21 +165,30 @@ def main() -> int:
             write(blocked(given.run, suite, given.seed))
     with device.claim(given.device, given.threads) as on:
         be_deterministic(on)
-        measured = [write(held_or_measured(given.run, suite, given.seed, profile, on)) for suite in asked]
+        measured = [
+            write(held_or_measured(given.run, suite, given.seed, profile, on, anew=given.anew)) for suite in asked
+        ]
     return int(given.strict and any(record.status != "ok" for record in measured))
 
 
 def held_or_measured(
-    run: str, suite: str, seed: int, profile: Profile, on: str, runs: Path = records.RUNS, state: Path = held.STATE
+    run: str,
+    suite: str,
+    seed: int,
+    profile: Profile,
+    on: str,
+    runs: Path = records.RUNS,
+    state: Path = held.STATE,
+    anew: bool = False,
 ) -> Evaluation:
-    """The record of one cell: the one that was kept where it still holds, else a new one, which is kept."""
+    """The record of one cell: the one that was kept where it still holds, else or `anew` a new one, which is kept."""
     try:
         folder = records.folder(run, load_suite(suite).TASK, seed, runs)
         training = records.read_training(folder / "run.json", run=run, seed=seed)
         basis = held.basis(suite, training, folder, profile, on) if training["status"] == "ok" else None
     except (ValueError, OSError):  # `evaluate` says what is missing
         basis = None
-    kept = held.find(run, suite, seed, basis, state) if basis else None
+    kept = held.find(run, suite, seed, basis, state) if basis and not anew else None
     if kept:
         print(f"{suite}: nothing that its numbers rest on has changed", file=sys.stderr)
         return kept

@@ -31,8 +31,8 @@ def measured(trained, monkeypatch):
     return again
 
 
-def run(monkeypatch, *suites):
-    given = ["evaluate", RUN, "--suite", *suites, "--seed", "1", "--profile", "tiny", "--device", "cpu"]
+def run(monkeypatch, *suites, more=()):
+    given = ["evaluate", RUN, "--suite", *suites, "--seed", "1", "--profile", "tiny", "--device", "cpu", *more]
     monkeypatch.setattr("sys.argv", given)
     evaluate.main()
 
@@ -45,6 +45,13 @@ def test_a_record_that_was_removed_is_put_back_byte_for_byte(trained, monkeypatc
     run(monkeypatch, *SUITES)
     assert measured == []
     assert [file.read_bytes() for file in files] == before
+
+
+def test_what_is_asked_for_anew_is_measured_whatever_holds(trained, monkeypatch, measured):
+    run(monkeypatch, "loss", more=["--anew"])
+    assert measured == ["loss"]
+    run(monkeypatch, "loss")
+    assert measured == ["loss"]  # the new record holds in turn
 
 
 def test_another_setting_of_one_suite_measures_that_suite_alone(trained, monkeypatch, measured):

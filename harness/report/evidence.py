@@ -76,6 +76,11 @@ class Run:
         return next((str(record["hf"]) for record in self.records.values() if record.get("hf")), None)
 
     @property
+    def base(self) -> str | None:
+        """The run whose models a method changes."""
+        return next((str(record["base"]) for record in self.records.values() if record.get("base")), None)
+
+    @property
     def own(self) -> list[Cell]:
         """What a study measures, or a method of the models that it has changed."""
         tasks = {task for (task, _), record in self.records.items() if record["status"] != SKIPPED}

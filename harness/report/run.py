@@ -183,14 +183,21 @@ def commands(evidence: Evidence, run: Run) -> list[str]:
     for suite, task in evidence.tasks.items():
         if run.kind == METHOD and evidence.skipped(run, task):
             continue
-        if any(at == task and record.get("tune") for (at, _), record in run.records.items()):
-            seed_of_pilots = next(each["seed"] for _, at, each in tuning.grids(evidence, [run]) if at == task)
-            tune = f"python -m harness.tune {run.id} --task {task} --seed {seed_of_pilots} --profile {profile}"
-            lines += [tune] if tune not in lines else []
-        train = making(run, task, seed, profile, hub)
-        lines += [train] if train not in lines else []
-        lines.append(f"python -m harness.evaluate {run.id} --suite {suite} --seed {seed} --profile {profile}{hub}")
+        lines += [made for made in makings(evidence, run, task, seed, hub) if made not in lines]
+        measure = f"python -m harness.evaluate {run.id} --suite {suite} --seed {seed} --profile {profile}{hub}"
+        lines.append(f"{measure} --anew")
     return [*lines, *report]
+
+
+def makings(evidence: Evidence, run: Run, task: str, seed: int, hub: str) -> list[str]:
+    """The commands that leave a model, in order: what a method changes, the pilots of its rate, itself."""
+    profile, base, lines = evidence.profile.name, evidence.runs.get(run.base or ""), []
+    if base:
+        lines += makings(evidence, base, task, seed, hub)
+    if any(at == task and record.get("tune") for (at, _), record in run.records.items()):
+        seed_of_pilots = next(each["seed"] for _, at, each in tuning.grids(evidence, [run]) if at == task)
+        lines.append(f"python -m harness.tune {run.id} --task {task} --seed {seed_of_pilots} --profile {profile}")
+    return [*lines, making(run, task, seed, profile, hub)]
 
 
 def making(run: Run, task: str, seed: int, profile: str, hub: str) -> str:
