@@ -174,7 +174,7 @@ class Study(study.Study):
             yield Row("series", order, "distance", float(share_B.median().log2()), rows)
 
     def lookup(self, seed: int, device: str) -> Iterator[Row]:
-        (whole, accuracy), n = self.trained(None, seed, device), self.scaled(TESTED, 64)
+        (whole, accuracy), n = self.trained(None, seed, device), len(PAIRS) * self.scaled(TESTED, 64)
         yield Row("lookup", None, "nats", whole, n)
         yield Row("lookup", None, "accuracy", accuracy, n)
         for order in ORDERS:

@@ -74,6 +74,7 @@ def test_it_measures_its_cells_and_the_same_again():
     assert sorted(map(str, study.cells())) == sorted(str(row.cell) for row in rows)
     assert rows == [row for part in study.parts() for row in study.measure(part, 3, "cpu")]
     assert rows != [row for part in study.parts() for row in study.measure(part, 4, "cpu")]
+    assert {row.n for row in rows if row.task != "series"} == {3 * 64}  # questions with 8, 16 and 32 keys
 
 
 def test_an_unknown_denominator_is_refused():
