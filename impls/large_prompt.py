@@ -12,11 +12,11 @@ In-context linear regression: tokens (x_l, y_l), y_l = b . x_l, the query asks f
 
     f_L(z) = u sum_l p_l y_l -> u b . (G U z),   loss (f(z) - b . z)^2 / 2                                        (4)
 
-Measured, in log2 so that an error in 1 / sqrt(L) falls by 1/2 with each doubling: `output`, `gradient-u`, `gradient-v`:
-the median over draws of the distance to the limit, over the limit's size, by prompt length L, and the slope over L.
-`training`: the slope for the loss's gradients by (U, u) on the way of gradient descent in the limit, after so many
-steps, and the error of the longest prompt. `transfer`: how far gradient descent on prompts of length L ends from
-gradient descent in the limit, over the way that this has gone.
+Measured, in log2 so that an error in 1 / sqrt(L) falls by 1/2 with each doubling: `output`, `gradient-u`: the median
+over draws of the distance to the limit, over the limit's size, by prompt length L, and the slope over L; the gradient
+by V errs as a_L does. `training`: the slope for the loss's gradients by (U, u) on the way of gradient descent in the
+limit, after so many steps, the error of the longest prompt, and the limit's loss over that of the start. `transfer`:
+how far gradient descent on prompts of length L ends from that in the limit, over the way that this has gone.
 
 Differs from the paper: medians, for with Gaussian queries the mean of squares need not exist; no constant of its bounds
 is tested. Tokens and queries have one covariance, applied once to each; the released code was not read.
@@ -40,7 +40,7 @@ DIM = 4
 LENGTHS, DRAWS = (128, 256, 512, 1024, 2048, 4096, 8192), 500
 STEPS, WATCHED, LR = 32, (2, 4, 8, 16, 32), 0.05
 SHORT, BATCH = (16, 64, 256, 1024), 512
-OBJECTS = ("output", "gradient-u", "gradient-v")
+OBJECTS = ("output", "gradient-u")
 
 
 def slope(at: Sequence[float], values: Sequence[float]) -> float:
@@ -89,6 +89,12 @@ def regression_limit(G_DD: Tensor, b_BD: Tensor, z_BD: Tensor, at_P: Tensor) -> 
     return torch.cat([by_U_BDD.flatten(1), (error_B * found_B)[:, None]], dim=1)
 
 
+def loss_limit(G_DD: Tensor, at_P: Tensor) -> float:
+    """(4) for an endless prompt, its mean over b ~ N(0, I) and z ~ N(0, G)."""
+    off_DD = at_P[-1] * G_DD @ at_P[:-1].view(DIM, DIM) - torch.eye(DIM, dtype=G_DD.dtype, device=G_DD.device)
+    return float((off_DD @ G_DD * off_DD).sum()) / 2
+
+
 class Study(study.Study):
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -101,6 +107,7 @@ class Study(study.Study):
     METRICS: ClassVar = {
         "error": Metric(unit="log2", better="lower", summary="distance to the limit over the limit's size"),
         "slope": Metric(unit="log2 per doubling", better="lower", summary="of the error with the prompt's length"),
+        "loss": Metric(unit="log2", better="lower", summary="of the limit, over that before training"),
         "gap": Metric(unit="log2", better="lower", summary="distance to where training in the limit ends"),
     }
     AXES: ClassVar = {**dict.fromkeys(OBJECTS, "prompt length"), "training": "steps", "transfer": "prompt length"}
@@ -111,11 +118,10 @@ class Study(study.Study):
         self.covariance_DD = self.root_DD @ self.root_DD.T
 
     def cells(self) -> list[Cell]:
-        lengths = [(name, length, "error") for name in OBJECTS for length in LENGTHS]
         return [
-            *lengths,
+            *((name, length, "error") for name in OBJECTS for length in LENGTHS),
             *((name, None, "slope") for name in OBJECTS),
-            *(("training", step, metric) for step in WATCHED for metric in ("slope", "error")),
+            *(("training", step, metric) for step in WATCHED for metric in ("slope", "error", "loss")),
             *(("transfer", length, "gap") for length in SHORT),
         ]
 
@@ -147,7 +153,6 @@ class Study(study.Study):
             pairs = {
                 "output": (a @ V.T, limit @ V.T),
                 "gradient-u": (gradient_u(x, p, a, pull, z), (pull @ G)[:, :, None] * z[:, None]),
-                "gradient-v": (c[:, None] * a[:, None], c[:, None] * limit[:, None]),
             }
             for name, (found, wanted) in pairs.items():
                 apart = (found - wanted).flatten(1).norm(dim=-1) / wanted.flatten(1).norm(dim=-1)
@@ -158,16 +163,18 @@ class Study(study.Study):
 
     def training(self, seed: int, device: str) -> Iterator[Row]:
         """The errors of single prompts' gradients at points of the way of `descent`."""
-        rows, draws = self.scaled(DRAWS, 8), generator(seed, "training")
+        rows, draws, G_DD = self.scaled(DRAWS, 8), generator(seed, "training"), self.covariance_DD.to(device)
+        start = loss_limit(G_DD, self.descent(seed, 0, 1, device))
         for step in WATCHED:
             at_P, errors = self.descent(seed, step, 1, device, limit=True), []
             for length in LENGTHS:
                 x_BLD, b_BD, z_BD = self.prompts(rows, length, draws, device)
-                limit_BP = regression_limit(self.covariance_DD.to(device), b_BD, z_BD, at_P)
+                limit_BP = regression_limit(G_DD, b_BD, z_BD, at_P)
                 apart_B = (regression(x_BLD, b_BD, z_BD, at_P) - limit_BP).norm(dim=-1)
                 errors.append(float(apart_B.median().log2()))
             yield Row("training", step, "slope", slope(LENGTHS, errors), rows)
             yield Row("training", step, "error", errors[-1], rows)
+            yield Row("training", step, "loss", math.log2(loss_limit(G_DD, at_P) / start), self.scaled(BATCH, 16))
 
     def transfer(self, seed: int, device: str) -> Iterator[Row]:
         """The limit's gradients are of the same questions, so that nothing differs but the prompts."""

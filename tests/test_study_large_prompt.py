@@ -50,6 +50,13 @@ def test_gradients_are_those_of_automatic_differentiation():
         assert torch.allclose(found, wanted, rtol=1e-10, atol=1e-12)
 
 
+def test_the_loss_of_endless_prompts_is_the_mean_of_their_prompts_losses():
+    study, at_P = prompt.Study(prompt.Study.Config()), torch.randn(17, generator=generator(0, "at"))
+    _, b, z = study.prompts(200_000, 1, generator(0, "x"), "cpu")
+    found = (at_P[-1] * (b * (z @ at_P[:-1].view(4, 4).T @ study.covariance_DD)).sum(-1) - (b * z).sum(-1)).square() / 2
+    assert prompt.loss_limit(study.covariance_DD, at_P) == pytest.approx(found.mean().item(), rel=0.03)
+
+
 def test_gaussian_tokens_have_the_rate_and_signs_have_not():
     gaussian, signs = measured(0.4, "layer"), measured(0.4, "layer", tokens="signs")
     for name in prompt.OBJECTS:
@@ -61,6 +68,7 @@ def test_gaussian_tokens_have_the_rate_and_signs_have_not():
 def test_the_rate_lasts_through_training_and_training_itself_comes_closer():
     found = measured(0.2, "training")
     assert all(found["training", step, "slope"] == pytest.approx(-0.5, abs=0.15) for step in prompt.WATCHED)
+    assert 0 > found["training", 2, "loss"] > found["training", 8, "loss"] > -1 > found["training", 32, "loss"]
     gaps = measured(0.1, "transfer")
     assert gaps["transfer", 1024, "gap"] < gaps["transfer", 16, "gap"] - 1
 
