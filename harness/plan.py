@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness import hub, outlook
+from harness import hub, outlook, studies
 from harness.config import Config, Profile, load_config, load_profile
 from harness.errors import leave
 from harness.metrics import load_suite
@@ -213,6 +213,10 @@ class Plan:
     def manifest(self) -> str:
         """The file that stands for the corpus of the profile."""
         return str(self.profile.data.folder / "manifest.json")
+
+    def read_by(self, run: str) -> list[str]:
+        """The files that a study reads."""
+        return list(studies.told(self.runs[run].impl, self.runs[run].args).files)
 
     def data(self, task: str) -> list[str]:
         """What a task reads besides its settings."""

@@ -26,6 +26,7 @@ class Sheet:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     cells: tuple[Cell, ...] = ()  # of a method on each of the tasks
     axes: Mapping[str, str] = field(default_factory=dict)  # by task, what `length` counts
+    files: tuple[str, ...] = ()  # that a study reads
 
 
 def sheet(impl: str, args: Mapping[str, Any]) -> Sheet:
@@ -57,4 +58,4 @@ def _sheet(impl: str, args: str) -> Sheet:
         metrics = impls.build_method(impl, given).METRICS
         return Sheet(metrics, tuple((task, None, metric) for task in tasks.names() for metric in metrics))
     study = impls.build_study(impl, given)
-    return Sheet(study.METRICS, tuple(study.cells()), study.AXES)
+    return Sheet(study.METRICS, tuple(study.cells()), study.AXES, tuple(study.files()))

@@ -21,7 +21,7 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,9 @@ def make(job: Job, effort: float, on: str, say: Callable[[str], None]) -> dict[s
         study = impls.build_study(job.run.impl, job.run.args, effort)
         wanted, metrics = study.cells(), dict(study.METRICS)
         title = f"{job.run.id} seed {job.seed}"
-        for row in study.run(job.seed, on, Notebook(job.state_file.parent, fingerprint(record), title, say)):
+        for row in study.run(
+            job.seed, on, Notebook(job.state_file.parent, fingerprint(record, study.files()), title, say)
+        ):
             if row.cell in found:
                 raise ValueError(f"{name(row.cell)} is measured twice")
             found[row.cell] = plain(row)
@@ -131,13 +133,14 @@ def describe(job: Job, effort: float, on: str) -> dict[str, Any]:
     }
 
 
-def fingerprint(record: dict[str, Any]) -> str:
-    """A digest of everything that decides a study's rows: settings, code, versions, instructions."""
+def fingerprint(record: dict[str, Any], read: Iterable[str]) -> str:
+    """A digest of everything that decides a study's rows: settings, code, versions, instructions, files it reads."""
     whole = {key: record[key] for key in ("run", "seed", "effort", "versions", "threads")}
     whole["hardware"] = {key: value for key, value in record["hardware"].items() if key != "cores"}
     whole["device"] = record["device"].partition(":")[0]
     files = dependencies.job("harness.study", f"impls.{record['impl']}")
     whole["code"] = {file: sha256_file(dependencies.ROOT / file) for file in files}
+    whole["files"] = {file: sha256_file(Path(file)) for file in read}
     return hashlib.sha256(canonical(whole).encode()).hexdigest()
 
 

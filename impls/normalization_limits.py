@@ -15,9 +15,9 @@ weight, and the share of weights outside corollary 1, in single precision.
 
 The scores, by `source`. drawn: N(0, SPREAD^2), x on a sphere. trained: of the heads of impls.softmax in a model of two
 layers that has learnt to go on with a sequence which it reads for the second time; x are the layer's inputs. Else the
-id or folder, with a slash, of a causal model of the Hub, on text that it writes itself. A model's scores are the
-logarithms of its weights, so that T = 1 is its own temperature. Controls: `select` = random takes drawn tokens for the
-largest; `normaliser` = relu, F(l) = max(l, 0), is the same at all temperatures.
+folder of a causal model, as the Hub has them, on text that it writes itself; nothing is fetched. A model's scores are
+the logarithms of its weights, so that T = 1 is its own temperature. Controls: `select` = random takes drawn tokens for
+the largest; `normaliser` = relu, F(l) = max(l, 0), is the same at all temperatures.
 
 Differs from the paper: the Jacobian is exact, not from finite differences. For two equal scores its norm is 1 / (2 T);
 the paper's bound 1 / (4 T) holds for single entries, so only the power of T is tested.
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -95,9 +96,10 @@ class Study(study.Study):
         select: str = "top"
 
         def __post_init__(self):
-            if self.source not in SOURCES and "/" not in self.source:
+            if self.source not in SOURCES and not Path(self.source).is_dir():
                 raise ValueError(
-                    f"source={self.source!r} is neither {' nor '.join(SOURCES)} nor a model's id or folder"
+                    f"source={self.source!r} is neither {' nor '.join(SOURCES)} nor a folder here;"
+                    " fetch a model of the Hub and name the folder where it lies"
                 )
             if self.normaliser not in NORMALISERS:
                 raise ValueError(f"normaliser={self.normaliser!r} is none of {', '.join(NORMALISERS)}")
@@ -117,6 +119,10 @@ class Study(study.Study):
         "outside": Metric(unit="fraction", better="lower", summary="of the weights, beyond the bounds by length"),
     }
     AXES: ClassVar = {"selection": "tokens selected", "temperature": "1 / temperature", "length": "tokens seen"}
+
+    def files(self) -> list[str]:
+        inside = [] if self.config.source in SOURCES else Path(self.config.source).rglob("*")
+        return sorted(str(path) for path in inside if path.is_file())
 
     def cells(self) -> list[Cell]:
         return [
@@ -162,5 +168,5 @@ class Study(study.Study):
         if self.config.source == "trained":
             read = read_heads.copier(self.scaled(STEPS, 4), rows, LENGTHS, seed, device)
         else:
-            read = read_heads.hub(self.config.source, rows, LENGTHS, draws, device)
+            read = read_heads.stored(self.config.source, rows, LENGTHS, draws, device)
         return {length: Scores(*z) for length, z in read.items()}

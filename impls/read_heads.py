@@ -1,4 +1,4 @@
-"""What the heads of a trained model attend to, and the tokens there: of a small one trained here, or of one of the Hub.
+"""What the heads of a trained model attend to, and the tokens there: of a small one trained here, or one in a folder.
 
 Both give, by the number L of tokens that were read, (l_RL, x_RLD): the scores of the last token's queries, one a row,
 taken as the logarithms of the attention weights, and the inputs of their layer scaled to length one.
@@ -68,17 +68,18 @@ def copier(steps: int, rows: int, lengths: Sequence[int], seed: int, device: str
 
 
 @torch.no_grad()
-def hub(
-    name: str, rows: int, lengths: Sequence[int], draws: torch.Generator, device: str
+def stored(
+    folder: str, rows: int, lengths: Sequence[int], draws: torch.Generator, device: str
 ) -> dict[int, tuple[Tensor, Tensor]]:
-    """Of a causal model of the Hub, an id or a folder, on texts that it writes itself, cut to each length.
+    """Of a causal model in a folder as the Hub has them, on texts that it writes itself, cut to each length.
 
-    Only weights in safetensors are read and no code of the repository is run. Raises OSError where there is none.
+    Only weights in safetensors are read, no code of the folder is run and nothing fetched. Raises OSError where there
+    is no model.
     """
     from transformers import AutoModelForCausalLM
 
-    safely: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
-    model: Any = AutoModelForCausalLM.from_pretrained(name, dtype="float32", attn_implementation="eager", **safely)
+    safely: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True}
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", attn_implementation="eager", **safely)
     model, config = model.to(device).eval(), model.config.get_text_config()
     batch = -(-rows // (config.num_hidden_layers * config.num_attention_heads))
     first = next((token for token in (config.bos_token_id, config.eos_token_id) if token is not None), 0)

@@ -10,7 +10,8 @@
 
 Claims name what it measures as `study/<task>/<metric>[@<at>]`; `at` is a whole number from 1, such as an order or a
 prompt's length, over which a trend is taken. One run and seed is one job of a few seconds on a thread: sizes follow
-`effort`, which a profile sets. Nothing is read from files, so that equal (Config, effort, seed) give equal rows.
+`effort`, which a profile sets. No file is read but what `files` names, so that equal (Config, effort, seed) and files
+give equal rows.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ class Study(ABC):
     def scaled(self, n: int, least: int = 1) -> int:
         """A number of steps or samples at this effort."""
         return max(least, round(n * self.effort))
+
+    def files(self) -> list[str]:
+        """Paths of all files that it reads; where one changes, it is made again."""
+        return []
 
     @abstractmethod
     def cells(self) -> list[Cell]:

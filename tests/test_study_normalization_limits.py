@@ -7,10 +7,14 @@ from itertools import pairwise
 import pytest
 import torch
 
+from harness.studies import told
+from harness.study import fingerprint
 from impls import normalization_limits as limits
 from impls.study import generator
 from tests.conftest import SHARED
 
+RECORD = {"run": "", "seed": 0, "effort": 1.0, "versions": {}, "threads": 1, "hardware": {}, "device": "cpu"}
+RECORD |= {"impl": "normalization_limits"}
 STORIES = SHARED / "models" / "stories260k"
 
 
@@ -87,7 +91,7 @@ def test_the_heads_of_a_model_trained_here():
 
 
 @pytest.mark.skipif(not STORIES.is_dir(), reason=f"no model at {STORIES}")
-def test_the_heads_of_a_model_of_the_hub():
+def test_the_heads_of_a_model_in_a_folder():
     found = measured(0.1, source=str(STORIES))
     assert found["selection", 2, "separable"] > found["selection", 8, "separable"]
     assert found["temperature", 32, "largest_norm"] - found["temperature", 4, "largest_norm"] == pytest.approx(
@@ -96,10 +100,22 @@ def test_the_heads_of_a_model_of_the_hub():
     assert all(found["length", length, "outside"] == 0 for length in limits.LENGTHS)
 
 
+def test_the_files_of_a_model_are_those_of_the_study(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    study = limits.Study(limits.Study.Config(source=str(tmp_path)), 1.0)
+    assert study.files() == [str(tmp_path / "config.json")]
+    assert list(told("normalization_limits", {"source": str(tmp_path)}).files) == study.files()
+    before = fingerprint(RECORD, study.files())
+    assert before == fingerprint(RECORD, study.files())
+    (tmp_path / "config.json").write_text("{ }")
+    assert before != fingerprint(RECORD, study.files())
+    assert limits.Study(limits.Study.Config(), 1.0).files() == []
+
+
 @pytest.mark.parametrize(
     ("config", "fault"),
     [
-        ({"source": "gpt2"}, "neither drawn nor trained nor a model's id or folder"),
+        ({"source": "org/model"}, "neither drawn nor trained nor a folder here; fetch a model of the Hub"),
         ({"normaliser": "sigmoid"}, "'sigmoid' is none of softmax, relu"),
         ({"normaliser": "relu", "source": "trained"}, "for drawn scores"),
         ({"select": "bottom"}, "'bottom' is none of top, random"),

@@ -1,6 +1,7 @@
 rule study:
     input:
         code=lambda wc: dependencies.job("harness.study", *PLAN.sources(wc.run)),
+        files=lambda wc: PLAN.read_by(wc.run),
     output:
         measured="results/runs/{run}/study/seed{seed}/study.json",
         record="results/runs/{run}/study/seed{seed}/run.json",
