@@ -81,7 +81,7 @@ class Method(Base):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        keep: float = 0.8  # share of the heads that stays; the paper reports no noticeable loss at 80 % in translation
+        keep: float = 0.8  # share of the heads that stays
         order: Literal["importance", "random", "reverse"] = "importance"  # which goes first; the others are controls
         layer: int | None = None  # prune this layer alone; -1 is the last
         least: int = 1  # heads that every layer keeps
