@@ -106,7 +106,8 @@ def read(path: Path) -> dict[str, Any]:
 def _named(run: RunSettings, plan: Plan) -> dict[str, Any]:
     """What a run is, in any build; a method with what it changes."""
     base = {"base": _named(plan.runs[run.base], plan)} if run.base else {}
-    return {"impl": run.impl, "args": run.args, "recipe": run.recipe} | base
+    hub = {"hf": run.hf} if run.hf else {}
+    return {"impl": run.impl, "args": run.args, "recipe": run.recipe} | hub | base
 
 
 def _settings(plan: Plan) -> dict[str, Any]:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from harness import diff, history, site
-from harness.config import Config, load_profile
+from harness.config import Config, Data, load_profile
 from harness.errors import UserError
 from harness.plan import Plan
 from harness.report.reading import load
-from harness.runs import resolve
+from harness.runs import RunSettings, resolve
 from tests.judging import claim, paper
 from tests.site_files import Html
 from tests.site_fixture import built, make
@@ -76,6 +76,15 @@ def test_equal_builds_differ_in_nothing(record):
     assert changes.nothing
     assert changes.compared == sum(map(len, record["values"].values())) > 50
     assert next(iter(diff.lines(changes))) == "no input changed"
+
+
+def test_models_of_the_hub_are_told_apart():
+    plan: Any = None
+    one, other = (
+        history._named(RunSettings(f"hub-{k}", "hub", {}, {}, {}, Data(), hf=f"org/m{k}"), plan) for k in range(2)
+    )
+    assert one != other
+    assert one["hf"] == "org/m0"
 
 
 @pytest.mark.parametrize(

@@ -162,15 +162,6 @@ def test_a_method_is_made_from_the_trained_model_and_measured_by_the_suites(buil
     assert costs[half]["lm"]["flops_per_token"] == costs[made["base"]]["lm"]["flops_per_token"]
 
 
-def test_the_commands_of_a_method_make_its_base_first_and_measure_anew(built: Project):
-    (half,) = {run["run"] for run in read(built, "runs.json") if run["impl"] == "halved"}
-    text = page(built, f"runs/{half}.html")
-    steps = re.findall(r"python -m harness\.(\w+) (\S+) .*", text[text.index('id="commands"') :])
-    assert [step for step, _ in steps[:3]] == ["train", "apply", "evaluate"]
-    assert steps[0][1].startswith("softmax-")
-    assert re.search(r"harness\.evaluate .* --anew", text)
-
-
 def test_both_are_on_the_site_and_neither_in_the_way(built: Project):
     ladder, half = page(built, "papers/ladder.html"), page(built, "papers/half.html")
     assert "draws" in ladder
