@@ -8,10 +8,11 @@ in Attention Mechanism", arXiv:2508.17821.
     Jacobian  da_i / dl_j = (F'_i [i = j] - a_i F'_j) / (T sum F)                                        (lemma 2)
     exp(-2 D / T) / L <= a_i <= exp(2 D / T) / L,   |l_i| <= D                                         (corollary 1)
 
-Measured on rows of scores. `selection`, by N: the share N_s / N; and how much farther the N largest lie from the rest
-than N drawn ones do (log2 of d over its mean for drawn I; at 0 a selection is no better than drawn). `temperature`, by
-1 / T: log2 of the Jacobian's spectral norm, the largest and the mean of all rows. `length`, by L: log2 of the largest
-weight, and the share of weights outside corollary 1, in single precision.
+Measured on rows of scores. `selection`, by N: the share N_s / N, from N = 2, for one token is always nearest to
+itself; and how much farther the N largest lie from the rest than N drawn ones do (log2 of d over its mean for
+drawn I; at 0 a selection is no better than drawn). `temperature`, by 1 / T: log2 of the Jacobian's spectral norm, the
+largest and the mean of all rows. `length`, by L: log2 of the largest weight, and the share of weights outside
+corollary 1, in single precision.
 
 The scores, by `source`. drawn: N(0, SPREAD^2), x on a sphere. trained: of the heads of impls.softmax in a model of two
 layers that has learnt to go on with a sequence which it reads for the second time; x are the layer's inputs. Else the
@@ -126,7 +127,8 @@ class Study(study.Study):
 
     def cells(self) -> list[Cell]:
         return [
-            *(("selection", count, metric) for count in SELECTED for metric in ("separable", "farther")),
+            *(("selection", count, "separable") for count in SELECTED[1:]),
+            *(("selection", count, "farther") for count in SELECTED),
             *(("temperature", inverse, metric) for inverse in INVERSES for metric in ("largest_norm", "mean_norm")),
             *(("length", length, metric) for length in LENGTHS for metric in ("largest_weight", "outside")),
         ]
@@ -142,7 +144,8 @@ class Study(study.Study):
             in_RL = chosen(a_RL, count, self.config.select, draws)
             drawn = [far(a_RL, x_RLD, chosen(a_RL, count, "random", draws)) for _ in range(SETS)]
             farther_R = (far(a_RL, x_RLD, in_RL) / torch.stack(drawn).mean(dim=0)).log2()
-            yield Row("selection", count, "separable", float(separable(a_RL, x_RLD, in_RL).mean()), n)
+            if count > 1:
+                yield Row("selection", count, "separable", float(separable(a_RL, x_RLD, in_RL).mean()), n)
             yield Row("selection", count, "farther", float(farther_R.mean()), n)
         for inverse in INVERSES:
             norm_R = jacobian_norm(l_RL, self.config.normaliser, 1 / inverse)

@@ -61,9 +61,9 @@ def test_the_jacobian_is_that_of_automatic_differentiation(normaliser):
 
 def test_more_selected_tokens_stand_out_less_and_drawn_ones_less_still():
     top, random = measured(0.5), measured(0.5, select="random")
-    falls = [top["selection", count, "separable"] for count in limits.SELECTED]
+    falls = [top["selection", count, "separable"] for count in limits.SELECTED[1:]]
     assert falls == sorted(falls, reverse=True)
-    assert falls[0] == 1 > 0.8 > falls[-1]
+    assert falls[0] > 0.9 > 0.8 > falls[-1]
     assert all(
         random["selection", n, "separable"] < top["selection", n, "separable"] - 0.1 for n in limits.SELECTED[1:]
     )
