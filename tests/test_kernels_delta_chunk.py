@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -63,6 +64,26 @@ def test_documents_must_fill_the_row():
     x = torch.ones(1, 1, 4, 2)
     with pytest.raises(ValueError, match="do not fill"):
         delta_chunk.scan(x, None, x, x, lengths=[1, 2])
+
+
+def test_no_input_loses_bits_to_the_dtype_of_another(monkeypatch: pytest.MonkeyPatch):
+    from impls.kernels import delta_apply
+
+    read: list[torch.Tensor] = []
+
+    def apply(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        read.extend(given[:4])
+        return given[3], given[3]
+
+    monkeypatch.setattr(delta_apply.DeltaChunk, "apply", apply)
+    fine = torch.full((1, 1, 4, 16), 1 + 2**-20)
+    y, _ = delta_chunk.scan(fine, fine, fine.bfloat16(), fine.half())
+    assert {z.dtype for z in read} == {torch.float32}
+    assert all((z == 1 + 2**-20).all() for z in read[:2])  # q and k; v and the writes were rounded by their givers
+    assert y.dtype == torch.bfloat16
+    read.clear()
+    delta_chunk.scan(*[fine.bfloat16()] * 4)
+    assert {z.dtype for z in read} == {torch.bfloat16}
 
 
 def test_scans_hand_over_what_a_kernel_takes(monkeypatch: pytest.MonkeyPatch):

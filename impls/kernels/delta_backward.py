@@ -27,7 +27,7 @@ def walk_back(
     """dv [R,H,V], dinitial [n,H,K,V] and dstates [N,H,K,V], the gradients of the states as chunks end."""
     pid = tl.program_id(0)
     blocks: tl.constexpr = (V + BLOCK_V - 1) // BLOCK_V
-    n, h = (pid // blocks // H).to(tl.int64), pid // blocks % H
+    n, h = (pid // blocks // H).to(tl.int64), (pid // blocks % H).to(tl.int64)
     begin, end = tl.load(cu_ptr + n), tl.load(cu_ptr + n + 1)
     across, columns, t = tl.arange(0, BLOCK_K), pid % blocks * BLOCK_V + tl.arange(0, BLOCK_V), tl.arange(0, C)
     count = tl.cdiv(end - begin, C)
@@ -89,7 +89,7 @@ def chunks(
     """dq, dk, dw [R,H,K] and dg [R,H,K], or [R,H,blocks] to be summed, of one chunk, head and block of channels."""
     pid = tl.program_id(0)
     blocks: tl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
-    block, chunk, h = pid % blocks, (pid // blocks // H).to(tl.int64), pid // blocks % H
+    block, chunk, h = pid % blocks, (pid // blocks // H).to(tl.int64), (pid // blocks % H).to(tl.int64)
     first, end = where_is(chunk, cu_ptr, before_ptr, of_ptr, C)
     t, across = tl.arange(0, C), block * BLOCK_K + tl.arange(0, BLOCK_K)
     rows = first + t

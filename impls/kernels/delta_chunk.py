@@ -17,6 +17,8 @@ Based and 2Mamba, the systems that Mesa, local linear attention and VLA solve, w
 
 from __future__ import annotations
 
+from functools import reduce
+
 import torch
 from torch import Tensor
 
@@ -30,7 +32,8 @@ def scan(
     state_BHKV: Tensor | None = None,
     lengths: list[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(y_BHTV, S_T); no delta rule without k. `log_decay` as in `ops.decay_scan`. Imports Triton.
+    """(y_BHTV, S_T); no delta rule without k. `log_decay` as in `ops.decay_scan`; y is of the dtype of v, and what is
+    read of the widest one of the four, so that none loses bits. Imports Triton.
 
     With `lengths`, B is 1 and its row holds documents of these lengths in turn; S_T and the state before are then
     [n,H,K,V], one a document. Raises ValueError when lengths do not add up to T.
@@ -46,7 +49,8 @@ def scan(
         wide = log_decay.unsqueeze(-1) if log_decay.dim() == 3 else log_decay
         g = rows(wide.float().expand(B, H, T, -1))
         g = g[..., 0] if log_decay.dim() == 3 else g
-    kind = torch.float32 if interpreted() else dtype
+    given = [z.dtype for z in (q_BHTK, k_BHTK, v_BHTV, write_BHTK) if z is not None]
+    kind = torch.float32 if interpreted() else reduce(torch.promote_types, given)
     q, w, v = (rows(z.to(kind)) for z in (q_BHTK, write_BHTK, v_BHTV))
     k = None if k_BHTK is None else rows(k_BHTK.to(kind))
     size = delta_apply.chunk(q.shape[-1], 0 if g is None else g.dim() - 1)

@@ -107,7 +107,7 @@ def inverses(
 ):  # fmt: skip
     """X [N,H,C,C] of one chunk and head, row after row by substitution."""
     pid = tl.program_id(0)
-    chunk, h = (pid // H).to(tl.int64), pid % H
+    chunk, h = (pid // H).to(tl.int64), (pid % H).to(tl.int64)
     first, end = where_is(chunk, cu_ptr, before_ptr, of_ptr, C)
     t, columns = tl.arange(0, C), tl.arange(0, BLOCK_K)
     rows = first + t
@@ -135,7 +135,7 @@ def forward(
     begin and, for a delta rule, e [R,H,V]."""
     pid = tl.program_id(0)
     blocks: tl.constexpr = (V + BLOCK_V - 1) // BLOCK_V
-    n, h = (pid // blocks // H).to(tl.int64), pid // blocks % H
+    n, h = (pid // blocks // H).to(tl.int64), (pid // blocks % H).to(tl.int64)
     begin, end = tl.load(cu_ptr + n), tl.load(cu_ptr + n + 1)
     chunk = tl.load(before_ptr + n).to(tl.int64)
     across, columns, t = tl.arange(0, BLOCK_K), pid % blocks * BLOCK_V + tl.arange(0, BLOCK_V), tl.arange(0, C)

@@ -52,7 +52,7 @@ def queries(
     pid = tl.program_id(0)
     block = blocks - 1 - pid % blocks
     b = (pid // blocks // H).to(tl.int64)
-    h = pid // blocks % H
+    h = (pid // blocks % H).to(tl.int64)
     q_ptr += b * q_b + h * q_h
     k_ptr += b * k_b + (h // GROUP) * k_h
     v_ptr += b * v_b + (h // GROUP) * v_h
@@ -142,7 +142,7 @@ def keys(
     pid = tl.program_id(0)
     first_key = pid % blocks * N
     b = (pid // blocks // SHARED).to(tl.int64)
-    h = pid // blocks % SHARED
+    h = (pid // blocks % SHARED).to(tl.int64)
     cols = first_key + tl.arange(0, N)
     seen = cols - (S - T)  # the first row that sees each key
     k = load(k_ptr + b * k_b + h * k_h, cols, k_s, S, K, BLOCK_K, True)

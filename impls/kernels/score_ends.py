@@ -48,7 +48,7 @@ def forward(
     pid = tl.program_id(0)
     block = blocks - 1 - pid % blocks
     b = (pid // blocks // H).to(tl.int64)
-    h = pid // blocks % H
+    h = (pid // blocks % H).to(tl.int64)
     k_ptr += b * k_b + (h // GROUP) * k_h
     rows = block * M + tl.arange(0, M)
     sees = rows + (S - T)
@@ -84,7 +84,7 @@ def keys(
     pid = tl.program_id(0)
     first_key = pid % blocks * N
     b = (pid // blocks // SHARED).to(tl.int64)
-    h = pid // blocks % SHARED
+    h = (pid // blocks % SHARED).to(tl.int64)
     cols = first_key + tl.arange(0, N)
     dk = tl.zeros([N, BLOCK_K], tl.float32)
     first = tl.maximum(first_key - (S - T), 0) // M * M

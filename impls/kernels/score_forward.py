@@ -88,7 +88,7 @@ def forward(
     pid = tl.program_id(0)
     block = blocks - 1 - pid % blocks
     b = (pid // blocks // H).to(tl.int64)
-    h = pid // blocks % H
+    h = (pid // blocks % H).to(tl.int64)
     q_ptr += b * q_b + h * q_h
     k_ptr += b * k_b + (h // GROUP) * k_h
     v_ptr += b * v_b + (h // GROUP) * v_h
