@@ -128,9 +128,9 @@ def keep_scores(rows: list[dict[str, Any]], results: Path) -> None:
 def keep_answers(plan: Plan, results: Path) -> None:
     """What one model wrote: hostile texts, the second of them long."""
     run = next((run.id for run in plan.runs.values() if run.impl == "gla"), next(iter(plan.runs)))
-    texts = [TITLES[0], "".join(f"{k} " for k in range(2_000)) + TITLES[1], *TITLES[2:]]
+    texts = [TITLES[0], "".join(f"{k} " for k in range(2_000)) + TITLES[1], *TITLES[2:], "\x00bell\x07 \x1b[31m\x7f\r"]
     raw = [
-        {"task": task, "length": 128, "prompt": text, "output": text, "answers": [TITLES[0]], "score": 0.5}
+        {"task": task, "length": 128, "prompt": text, "output": text, "answers": [TITLES[0], "\b"], "score": 0.5}
         for task in ("needle-1", "mqar-4")
         for text in texts
     ]

@@ -6,6 +6,8 @@ import base64
 import csv
 import re
 from statistics import fmean
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from harness import items, records
 from harness.files import write_json
 from harness.report import evidence, raw, run, suite
+from harness.report.evidence import Run
 from harness.report.items import LEVELS, read
 from harness.report.reading import load
 from harness.report.ties import Ties
@@ -43,6 +46,9 @@ def test_answers_are_text_and_their_cells_lead_to_them():
     found = Html(page.read_text(encoding="utf-8"))
     for title in TITLES:
         assert title in found.text
+    assert "␀bell␇ ␛[31m␡␍" in found.text
+    assert "␈" in found.text
+    assert not set(found.text) & {chr(n) for n in (*range(9), 11, 12, *range(14, 32), 127)}
     assert "7,718 characters left out" in found.text
     assert {"recall.needle-1.128", "recall.mqar-4.128"} <= set(found.ids)
     text = (built() / "runs" / page.name).read_text(encoding="utf-8")
@@ -50,6 +56,26 @@ def test_answers_are_text_and_their_cells_lead_to_them():
     assert f'href="../raw/{page.name}#recall.needle-1.128">read some</a>' in row
     assert text.count(">read some</a>") == 2
     assert "the site shows none of this cell" in text
+
+
+def test_a_method_is_made_again_from_its_base_and_measured_anew():
+    bare = Run("bare-0", "bare", {}, {}, "bare", [], records={("lm", 0): {}})
+    half = Run("half-0", "half", {}, {}, "half", [], "method", records={("lm", 0): {"base": "bare-0"}})
+    evidence: Any = SimpleNamespace(
+        profile=SimpleNamespace(name="laptop"),
+        config=SimpleNamespace(hub=None),
+        seeds=[0],
+        tasks={"loss": "lm"},
+        runs={"bare-0": bare, "half-0": half},
+        skipped=lambda run, task: False,
+    )
+    lines = [line.removeprefix("python -m harness.") for line in run.commands(evidence, half)]
+    assert lines[:3] == [
+        "train bare-0 --task lm --seed 0 --profile laptop",
+        "apply half-0 --task lm --seed 0 --profile laptop",
+        "evaluate half-0 --suite loss --seed 0 --profile laptop --anew",
+    ]
+    assert run.commands(evidence, bare)[1].startswith("python -m harness.evaluate bare-0 ")
 
 
 def test_answers_are_few_where_runs_are_many_and_each_cell_comes_first(monkeypatch):

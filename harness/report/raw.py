@@ -18,6 +18,7 @@ from harness.report.page import Page, words
 
 LETTERS = 3_000_000  # of all pages together
 LEAST = 4_000  # of one page, however many there are
+CONTROLS = {n: 0x2400 + n for n in range(32) if chr(n) not in "\n\t"} | {127: 0x2421}  # as Unicode's pictures of them
 BEGIN, END = 300, 900  # letters of a long text that are left: the question stands at its end
 
 
@@ -116,13 +117,17 @@ def written(suite: str, sample: records.Raw, place: int, first: bool) -> Shown:
         at="" if sample.length is None else f"{count(sample.length)} tokens",
         prompt=cut(sample.prompt),
         output=cut(sample.output),
-        answers=[answer if len(answer) <= END else f"{answer[:END]} …" for answer in sample.answers],
+        answers=[
+            answer if len(answer) <= END else f"{answer[:END]} …"
+            for answer in (each.translate(CONTROLS) for each in sample.answers)
+        ],
         score="" if sample.score is None else show(sample.score),
     )
 
 
 def cut(text: str) -> Text:
-    """The text, without its middle where it is long."""
+    """The text with its control characters to be seen, without its middle where it is long."""
+    text = text.translate(CONTROLS)
     if len(text) <= BEGIN + END:
         return Text(text, "", "")
     return Text(text[:BEGIN], count(len(text) - BEGIN - END), text[-END:])
