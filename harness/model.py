@@ -25,6 +25,7 @@ from torch.nn.functional import linear, rms_norm, silu
 import impls
 from harness.tasks import ModelSettings
 from impls import ops
+from impls.convs import short_conv
 
 
 class RMSNorm(nn.Module):
@@ -67,10 +68,10 @@ class ShortConv(nn.Module):
     def prefill(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
         """(y_BTD, the last W − 1 inputs, zeros where there were fewer)."""
         B, _, D = x_BTD.shape
-        return ops.short_conv(x_BTD, self.weight_DW, x_BTD.new_zeros(B, self.weight_DW.shape[1] - 1, D))
+        return short_conv(x_BTD, self.weight_DW, x_BTD.new_zeros(B, self.weight_DW.shape[1] - 1, D))
 
     def step(self, x_BD: Tensor, past_BWD: Tensor) -> tuple[Tensor, Tensor]:
-        y_B1D, past_BWD = ops.short_conv(x_BD[:, None], self.weight_DW, past_BWD)
+        y_B1D, past_BWD = short_conv(x_BD[:, None], self.weight_DW, past_BWD)
         return y_B1D[:, 0], past_BWD
 
 

@@ -21,6 +21,7 @@ from torch.nn.functional import silu
 
 from impls import ops
 from impls.base import RecurrentMixer
+from impls.convs import conv_weight, short_conv
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, scale: float) -> Tensor:
@@ -63,14 +64,14 @@ class Mixer(RecurrentMixer):
         self.value = ops.expanded(d_model, cfg.expand_v, cfg.heads)
         self.widths = [2 * d_model + self.value, cfg.heads]
         self.inner = ops.linear(d_model, sum(self.widths))
-        self.conv_DW = ops.conv_weight(self.widths[0], cfg.conv)
+        self.conv_DW = conv_weight(self.widths[0], cfg.conv)
         self.norm_V = nn.Parameter(torch.ones(self.value // cfg.heads))
         self.out = ops.linear(self.value, d_model)
 
     def project(self, x_BTD: Tensor, past_BWD: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """q, k of unit length, v, beta_BHT1 and the convolution's next past."""
         qkv, beta_BTH = self.inner(x_BTD).split(self.widths, dim=-1)
-        qkv, past_BWD = ops.short_conv(qkv, self.conv_DW, past_BWD)
+        qkv, past_BWD = short_conv(qkv, self.conv_DW, past_BWD)
         k_width = self.heads * self.head_dim
         q, k, v = (ops.split_heads(z, self.heads) for z in silu(qkv).split([k_width, k_width, self.value], dim=-1))
         return ops.unit(q), ops.unit(k), v, beta_BTH.sigmoid().mT[..., None], past_BWD

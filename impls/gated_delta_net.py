@@ -27,6 +27,7 @@ from torch.nn.functional import silu, softplus
 
 from impls import ops
 from impls.base import RecurrentMixer
+from impls.convs import conv_weight, short_conv
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, scale: float) -> Tensor:
@@ -74,7 +75,7 @@ class Mixer(RecurrentMixer):
         self.value = ops.expanded(d_model, cfg.expand_v, cfg.heads)
         self.widths = [2 * self.key + self.value, self.value if cfg.gate else 0, cfg.heads, cfg.heads]
         self.inner = ops.linear(d_model, sum(self.widths))
-        self.conv_DW = ops.conv_weight(self.widths[0], cfg.conv)
+        self.conv_DW = conv_weight(self.widths[0], cfg.conv)
         (A_low, A_high), (dt_low, dt_high) = cfg.A, cfg.dt
         self.A_log_H = nn.Parameter(
             (A_high - (A_high - A_low) * torch.rand(cfg.heads)).log()
@@ -87,7 +88,7 @@ class Mixer(RecurrentMixer):
     def project(self, x_BTD: Tensor, past_BWD: Tensor) -> tuple[Tensor, ...]:
         """q, k of unit length, v, beta_BHT, log_decay_BHT, the gate_BTV and the convolution's next past."""
         qkv, gate_BTV, beta_BTH, dt_BTH = self.inner(x_BTD).split(self.widths, dim=-1)
-        qkv, past_BWD = ops.short_conv(qkv, self.conv_DW, past_BWD)
+        qkv, past_BWD = short_conv(qkv, self.conv_DW, past_BWD)
         qkv = silu(qkv).split([self.key, self.key, self.value], dim=-1)
         q, k, v = (ops.split_heads(z, self.heads) for z in qkv)
         g_BTH = -ops.wide(self.A_log_H).exp() * softplus(ops.wide(dt_BTH) + self.dt_bias_H)

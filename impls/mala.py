@@ -21,6 +21,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from impls import ops
+from impls.convs import conv_weight, short_conv
 from impls.parts import OnePath, phi, with_one
 
 
@@ -74,7 +75,7 @@ class Mixer(OnePath):
         self.heads, self.eps, self.past = cfg.heads, cfg.eps, max(cfg.lepe - 1, 0)
         self.head_dim = ops.head_dim(d_model, cfg.heads)
         self.inner = ops.linear(d_model, (4 if cfg.gate else 3) * d_model)
-        self.lepe_DW = ops.conv_weight(d_model, cfg.lepe)
+        self.lepe_DW = conv_weight(d_model, cfg.lepe)
         self.out = ops.linear(d_model, d_model)
 
     def run(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
@@ -84,7 +85,7 @@ class Mixer(OnePath):
         sum_BHTV, position = state.sum_BH1V + v.cumsum(dim=2), state.position + v.shape[2]
         y_BHTV = combine(y_BHTV, sum_BHTV, ops.visible(v.shape[2], position, v), self.eps)
         y_BTD = ops.merge_heads(y_BHTV).to(x_BTD.dtype)
-        near_BTD, past_BWD = ops.short_conv(v_BTD, self.lepe_DW, state.past_BWD)
+        near_BTD, past_BWD = short_conv(v_BTD, self.lepe_DW, state.past_BWD)
         y_BTD = y_BTD if self.lepe_DW is None else y_BTD + near_BTD
         y_BTD = self.out(y_BTD * gate[0] if gate else y_BTD)
         return y_BTD, State(Sz_BHKV, sum_BHTV[:, :, -1:], past_BWD, position)

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import rms_norm, silu, softplus
 
 from impls import ops
+from impls.convs import conv_weight, short_conv
 from impls.parts import OnePath, decay_start, log_decay
 
 
@@ -68,7 +69,7 @@ class Mixer(OnePath):
         self.value = ops.expanded(d_model, cfg.expand, cfg.heads)
         self.widths = [2 * cfg.state + self.value, self.value, cfg.heads]
         self.inner = ops.linear(d_model, sum(self.widths))
-        self.conv_DW = ops.conv_weight(self.widths[0], cfg.conv)
+        self.conv_DW = conv_weight(self.widths[0], cfg.conv)
         self.conv_bias_D = nn.Parameter(torch.zeros(self.widths[0])) if cfg.conv else None
         self.A_log_H, self.dt_bias_H = decay_start(cfg.heads, cfg.A, cfg.dt)
         self.skip_H = nn.Parameter(torch.ones(cfg.heads))
@@ -77,7 +78,7 @@ class Mixer(OnePath):
 
     def run(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         qkv, gate_BTV, dt_BTH = self.inner(x_BTD).split(self.widths, dim=-1)
-        qkv, past_BWD = ops.short_conv(qkv, self.conv_DW, state.past_BWD)
+        qkv, past_BWD = short_conv(qkv, self.conv_DW, state.past_BWD)
         qkv = silu(qkv if self.conv_bias_D is None else qkv + self.conv_bias_D)
         q_BTK, k_BTK, v_BTV = qkv.split([self.key, self.key, self.value], dim=-1)
         q_BHTK, k_BHTK = (z[:, None].expand(-1, self.heads, -1, -1) for z in (q_BTK, k_BTK))

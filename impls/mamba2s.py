@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from impls import ops
+from impls.convs import conv_weight, short_conv
 from impls.parts import OnePath, forget_bias
 
 
@@ -88,7 +89,7 @@ class Mixer(OnePath):
         self.heads, self.past = cfg.heads, max(cfg.conv - 1, 0)
         self.head_dim = ops.head_dim(d_model, cfg.heads)
         self.inner = ops.linear(d_model, 3 * d_model + 2 * cfg.heads)
-        self.conv_DW = ops.conv_weight(3 * d_model, cfg.conv)
+        self.conv_DW = conv_weight(3 * d_model, cfg.conv)
         self.conv_bias_D = nn.Parameter(torch.zeros(3 * d_model)) if cfg.conv else None
         self.a_bias_H = forget_bias(cfg.heads, cfg.forget)
         self.norm_V = nn.Parameter(torch.ones(d_model))
@@ -97,7 +98,7 @@ class Mixer(OnePath):
     def run(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         D = x_BTD.shape[-1]
         qkv, dt_BTH, a_BTH = self.inner(x_BTD).split([3 * D, self.heads, self.heads], dim=-1)
-        qkv, past_BWD = ops.short_conv(qkv, self.conv_DW, state.past_BWD)
+        qkv, past_BWD = short_conv(qkv, self.conv_DW, state.past_BWD)
         qkv = qkv if self.conv_bias_D is None else qkv + self.conv_bias_D
         q, k, v = (ops.split_heads(z, self.heads) for z in qkv.chunk(3, dim=-1))
         a_BTH = ops.wide(a_BTH) if self.a_bias_H is None else ops.wide(a_BTH) + self.a_bias_H

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, silu, softplus
 
 from impls import ops
+from impls.convs import conv_weight, short_conv
 from impls.parts import OnePath
 from impls.solvers import solve
 
@@ -113,7 +114,7 @@ class Mixer(OnePath):
         self.inner = ops.linear(d_model, 3 * d_model)
         self.rates = ops.linear(d_model, 2 * cfg.heads, bias=True)
         nn.init.constant_(self.rates.bias[: cfg.heads], math.log((1 - cfg.forget) / cfg.forget))
-        self.conv_DW = ops.conv_weight(2 * d_model, cfg.conv)
+        self.conv_DW = conv_weight(2 * d_model, cfg.conv)
         raw = math.log(math.expm1(cfg.ridge - cfg.least_ridge))
         self.ridge_HK = nn.Parameter(torch.full((cfg.heads, self.head_dim), raw))
         self.norm_V = nn.Parameter(torch.ones(self.head_dim))
@@ -121,7 +122,7 @@ class Mixer(OnePath):
 
     def run(self, x_BTD: Tensor, state: State) -> tuple[Tensor, State]:
         qk, v = self.inner(x_BTD).tensor_split([2 * x_BTD.shape[-1]], dim=-1)
-        qk, past_BWD = ops.short_conv(qk, self.conv_DW, state.past_BWD)
+        qk, past_BWD = short_conv(qk, self.conv_DW, state.past_BWD)
         q, k, v = (ops.split_heads(z, self.heads) for z in (*silu(qk).chunk(2, dim=-1), v))
         a_BHT, b_BHT = (ops.wide(z.mT) for z in self.rates(x_BTD).chunk(2, dim=-1))
         lamb_HK = softplus(ops.wide(self.ridge_HK)) + self.least

@@ -13,6 +13,7 @@ from torch.nn.functional import logsigmoid, silu, softplus
 
 from impls import ops
 from impls.base import RecurrentMixer
+from impls.convs import conv_weight, short_conv
 
 WIDTHS = {"retnet": (1.0, 2.0), "gla": (0.5, 1.0), "gdn": (0.75, 1.5)}  # of keys and values over d_model
 RANK, TEMPERATURE = 16, 16.0  # of GLA's gate
@@ -105,7 +106,7 @@ class Trunk(nn.Module):
         further = {"retnet": 0, "gla": RANK, "gdn": 2 * heads}[rule]
         self.widths = [2 * self.key + self.value, self.value if gate else 0, further]
         self.inner = ops.linear(d_model, sum(self.widths))
-        self.conv_DW = ops.conv_weight(self.widths[0], conv) if rule == "gdn" else None
+        self.conv_DW = conv_weight(self.widths[0], conv) if rule == "gdn" else None
         self.decay = ops.linear(RANK, self.key, bias=True) if rule == "gla" else None
         self.A_log_H, self.dt_bias_H = decay_start(heads, A, dt) if rule == "gdn" else (None, None)
         self.norm_V = nn.Parameter(torch.ones(self.value // heads))
@@ -114,7 +115,7 @@ class Trunk(nn.Module):
     def project(self, x_BTD: Tensor, past_BWD: Tensor, start: int, unit: bool = True) -> Inputs:
         """Of tokens at positions start, start + 1, ...; q and k of a delta rule have unit length if `unit`."""
         qkv, gate_BTV, further = self.inner(x_BTD).split(self.widths, dim=-1)
-        qkv, past_BWD = ops.short_conv(qkv, self.conv_DW, past_BWD)
+        qkv, past_BWD = short_conv(qkv, self.conv_DW, past_BWD)
         qkv = (silu(qkv) if self.rule == "gdn" else qkv).split([self.key, self.key, self.value], dim=-1)
         q, k, v = (ops.split_heads(z, self.heads) for z in qkv)
         if self.A_log_H is not None and self.dt_bias_H is not None:

@@ -26,6 +26,7 @@ from torch.nn.functional import softplus
 
 from impls import ops
 from impls.base import RecurrentMixer, TokenMixer
+from impls.convs import conv_weight, short_conv
 from impls.parts import forget_bias, second_order, with_one
 
 ALONE, CHUNK = 256, 64  # up to 256 tokens pairs cost less than the state of a head of width 32, 528 channels
@@ -121,7 +122,7 @@ class Mixer(TokenMixer):
         self.heads, self.past = cfg.heads, max(cfg.conv - 1, 0)
         self.scale = ops.head_dim(d_model, cfg.heads) ** -0.5
         self.inner = ops.linear(d_model, 3 * d_model + cfg.heads)
-        self.conv_DW = ops.conv_weight(3 * d_model, cfg.conv)
+        self.conv_DW = conv_weight(3 * d_model, cfg.conv)
         self.conv_bias_D = nn.Parameter(torch.zeros(3 * d_model)) if cfg.conv else None
         self.a_bias_H = forget_bias(cfg.heads, cfg.forget)
         self.out = ops.linear(d_model, d_model)
@@ -133,7 +134,7 @@ class Mixer(TokenMixer):
     def run(self, x_BTD: Tensor, state: State, keep: bool = True) -> tuple[Tensor, State]:
         D = x_BTD.shape[-1]
         qkv, a_BTH = self.inner(x_BTD).split([3 * D, self.heads], dim=-1)
-        qkv, past_BWD = ops.short_conv(qkv, self.conv_DW, state.past_BWD)
+        qkv, past_BWD = short_conv(qkv, self.conv_DW, state.past_BWD)
         qkv = qkv if self.conv_bias_D is None else qkv + self.conv_bias_D
         q, k, v = (ops.split_heads(z, self.heads) for z in qkv.chunk(3, dim=-1))
         a_BTH = ops.wide(a_BTH) if self.a_bias_H is None else ops.wide(a_BTH) + self.a_bias_H

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from impls import delta_net, gated_delta_net, gla, linear_attention, ops, retnet, sigmoid, softmax, softpick
+from impls.convs import short_conv
 
 B, H, K, V = 2, 3, 5, 4
 UNDECAYED = ["sum", "delta"]
@@ -201,9 +202,9 @@ def test_fused_softmax_is_its_weights_times_the_values():
 
 def test_convolution_state_is_what_came_before():
     x, weight = randn(2, 20, 6), randn(6, 4, seed=1)
-    y, past = ops.short_conv(x, weight, x.new_zeros(2, 3, 6))
-    start, kept = ops.short_conv(x[:, :2], weight, x.new_zeros(2, 3, 6))
-    end, last = ops.short_conv(x[:, 2:], weight, kept)
+    y, past = short_conv(x, weight, x.new_zeros(2, 3, 6))
+    start, kept = short_conv(x[:, :2], weight, x.new_zeros(2, 3, 6))
+    end, last = short_conv(x[:, 2:], weight, kept)
     assert_close(torch.cat([start, end], dim=1), y)
     assert_close(past, x[:, -3:])
     assert_close(last, past)

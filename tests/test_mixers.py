@@ -27,6 +27,7 @@ MAY_IMPORT = (
     "impls.ops",
     "impls.base",
     "impls.parts",
+    "impls.convs",
     "impls.solvers",
     "impls.decays",
     "impls.kernels",

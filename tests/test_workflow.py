@@ -175,7 +175,7 @@ def test_the_inputs_of_a_rule_are_what_its_step_loads(built: Project):
     asked = {
         str(f.relative_to(ROOT)) for name in ("harness/suites", "harness/tasks") for f in (ROOT / name).glob("*.py")
     }
-    asked |= {f"impls/{name}.py" for name in (*impls.names(), "parts", "solvers", "decays")}
+    asked |= {f"impls/{name}.py" for name in (*impls.names(), "parts", "solvers", "decays", "convs")}
     by_suites = ("hub", "passages", "room", "timing", "vocabulary")
     asked |= {f"harness/{name}.py" for name in by_suites}
     asked |= {str(file.relative_to(ROOT)) for file in (ROOT / "impls/kernels").glob("*.py")}  # imported by mechanisms
