@@ -148,4 +148,4 @@ class Study(study.Study):
         with torch.no_grad():
             found = statistics(*answer(x_BTD, layers, cfg.attention), wanted_BTD, trigger_B)
         for metric, value in found.items():
-            yield Row(part, None, metric, value, n=len(x_BTD))
+            yield Row(part, None, metric, value, n=depth * heads if metric == "sink_rate" else len(x_BTD))
