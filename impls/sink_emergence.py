@@ -10,10 +10,10 @@ scores, s <= t; F is what the paper replaces softmax's exp by:
     sigmoid             A_ts = sigmoid(l_ts)                                                                         (3)
     sigmoid_normalised  A_ts = sigmoid(l_ts) / (sum_r sigmoid(l_tr) + 1e-8)                                          (4)
 
-One thing varies, the rest stays: training steps (one training), rows to train on, or weight decay of AdamW. Measured on
-other rows, over heads and the places where 0 is wanted, behind the anchor:
+One thing varies, the rest stays: training steps (one training), or rows to train on. Measured on other rows, over
+heads and the places where 0 is wanted, behind the anchor:
 
-    sink_rate             share of heads whose mean weight on the first token exceeds 0.3
+    sink_rate             share of heads, each in each row, whose mean weight on the first token exceeds 0.3
     sink_rate_normalised  the same of |A_ts| / (sum_r |A_tr| + 1e-8), the paper's proxy where rows do not sum to 1
     first_token_mass      mean weight on the first token; `anchor_mass` on the one token that is the same in every row
     error                 squared error where scored, over that of the answer 0
@@ -41,7 +41,6 @@ ATTENTIONS = ("softmax", "key_bias", "sigmoid", "sigmoid_normalised")
 PLACES = {
     "steps": (16, 32, 64, 128, 256, 512, 1024),
     "rows": (4, 16, 64, 256, 1024),
-    "decay": (1, 10, 100, 1000, 10000),
 }
 LENGTH, WIDTH, HEADS, BATCH = 16, 16, 2, 64
 
@@ -70,7 +69,7 @@ class Study(study.Study):
     @dataclass(frozen=True, kw_only=True)
     class Config:
         attention: str = "softmax"
-        vary: str = "steps"  # or "rows", "decay"
+        vary: str = "steps"  # or "rows"
         anchor: int = 0
         loss: str = "all"  # or "trigger"
         steps: int = 512
@@ -85,14 +84,14 @@ class Study(study.Study):
 
     METRICS: ClassVar = {
         "sink_rate": Metric(
-            unit="share", better="none", summary="heads with a mean weight above 0.3 on the first token"
+            unit="share", better="none", summary="heads of rows with a mean weight above 0.3 on the first token"
         ),
         "sink_rate_normalised": Metric(unit="share", better="none", summary="the same of rows that are brought to 1"),
         "first_token_mass": Metric(unit="weight", better="none", summary="mean weight on the first token"),
         "anchor_mass": Metric(unit="weight", better="none", summary="mean weight on the token all rows share"),
         "error": Metric(unit="share", better="lower", chance=1.0, summary="squared error over that of the answer 0"),
     }
-    AXES: ClassVar = {"steps": "training steps", "rows": "rows to train on", "decay": "thousandths of weight decay"}
+    AXES: ClassVar = {"steps": "training steps", "rows": "rows to train on"}
 
     def cells(self) -> list[Cell]:
         return [(self.config.vary, at, metric) for at in PLACES[self.config.vary] for metric in self.METRICS]
@@ -107,9 +106,7 @@ class Study(study.Study):
         W_4HDE = torch.randn(4, HEADS, WIDTH, WIDTH, generator=start) / (2 * WIDTH**0.5)
         bias_H1E = 0.02 * torch.randn(HEADS, 1, WIDTH, generator=start)
         learned = [z.to(device).requires_grad_() for z in (W_4HDE, bias_H1E)]
-        optimizer = torch.optim.AdamW(
-            learned, lr=cfg.lr, betas=(0.9, 0.95), weight_decay=places[0] / 1000 if vary == "decay" else 0.0
-        )
+        optimizer = torch.optim.Adam(learned, lr=cfg.lr, betas=(0.9, 0.95))
         kept = self.batch(stream, places[0], device) if vary == "rows" else None
         ends = [(self.scaled(at if vary == "steps" else cfg.steps), at) for at in places]
         for step in range(1, max(ends)[0] + 1):
@@ -139,12 +136,15 @@ class Study(study.Study):
         y_BTD, A_BHTS = attend(x_BTD, learned[0], learned[1], self.config.attention)
         quiet_BT = (wanted_BTD == 0).all(-1) & (torch.arange(x_BTD.shape[1], device=device) > self.config.anchor)
         normalised_BHTS = A_BHTS / (A_BHTS.sum(-1, keepdim=True) + 1e-8)
-        mass_H, proxy_H = (z[..., 0].movedim(1, -1)[quiet_BT].mean(0) for z in (A_BHTS, normalised_BHTS))
+        quiet_B1T = quiet_BT[:, None].float()  # equally many of each row
+        mass_BH, proxy_BH = ((z[..., 0] * quiet_B1T).sum(-1) / quiet_B1T.sum(-1) for z in (A_BHTS, normalised_BHTS))
         found = {
-            "sink_rate": (mass_H > SINK).double().mean(),
-            "sink_rate_normalised": (proxy_H > SINK).double().mean(),
-            "first_token_mass": mass_H.mean(),
+            "sink_rate": (mass_BH > SINK).double().mean(),
+            "sink_rate_normalised": (proxy_BH > SINK).double().mean(),
+            "first_token_mass": mass_BH.mean(),
             "anchor_mass": A_BHTS[..., self.config.anchor].movedim(1, -1)[quiet_BT].mean(),
             "error": (y_BTD - wanted_BTD)[scored_BT].square().sum() / wanted_BTD[scored_BT].square().sum(),
         }
-        yield from (Row(self.config.vary, at, metric, float(value), len(x_BTD)) for metric, value in found.items())
+        for metric, value in found.items():
+            n = mass_BH.numel() if metric.startswith("sink_rate") else len(x_BTD)
+            yield Row(self.config.vary, at, metric, float(value), n)

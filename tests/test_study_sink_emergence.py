@@ -44,8 +44,8 @@ def test_the_anchor_changes_places_and_what_stands_before_is_not_scored():
 def test_a_sink_emerges_with_softmax_and_with_training_alone():
     softmax = found()
     assert softmax["first_token_mass", 1024] > 0.9
-    assert softmax["sink_rate", 1024] == 1
-    assert softmax["sink_rate", PLACES["steps"][0]] == 0
+    assert softmax["sink_rate", 1024] > 0.9
+    assert softmax["sink_rate", PLACES["steps"][0]] < 0.1
     relaxed = found(attention="sigmoid")
     assert relaxed["first_token_mass", 1024] < 0.5 * softmax["first_token_mass", 1024]
 
@@ -56,9 +56,8 @@ def test_the_sink_goes_where_data_and_loss_put_it():
     assert found(loss="trigger")["first_token_mass", 1024] < 0.4
 
 
-def test_rows_and_decay_have_their_own_places():
-    for vary in ("rows", "decay"):
-        assert {at for _, at in found(0.01, vary=vary)} == set(PLACES[vary])
+def test_rows_have_their_own_places():
+    assert {at for _, at in found(0.01, vary="rows")} == set(PLACES["rows"])
     assert found(0.01) == found(0.01) != found(0.01, seed=1)
-    with pytest.raises(ValueError, match="vary='colour' is none of steps, rows, decay"):
+    with pytest.raises(ValueError, match="vary='colour' is none of steps, rows"):
         Study.Config(vary="colour")
