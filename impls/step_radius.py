@@ -7,7 +7,8 @@ scikit-learn, T = 1 unless said:
 
     steps at 100 r  six architectures, down the gradient, down its signs, and in random directions: share in which the
                     loss more than doubles (`failed`), and in which a tenth of the digits is lost (`collapsed`)
-    onset           of the same steps, where the loss has doubled: median r (`median`), deviation of log10 r (`spread`)
+    onset           of the same steps, where the loss has doubled: median r (`median`), deviation of log10 r (`spread`),
+                    and share in which that is not on the grid, so that neither knows of it (`beyond`)
     temperature     the same down the gradient of MLPs that were trained at six temperatures
 
 Differs from the paper: smaller networks, others in part; no ResNet-18; a third of the digits is measured on.
@@ -52,22 +53,24 @@ def after(model: nn.Module, x: Tensor, y: Tensor, v: Tangent, tau: float, temper
 
 
 def onset(model: nn.Module, x: Tensor, y: Tensor, v: Tangent, temperature: float = 1.0) -> float:
-    """tau at which the loss has doubled, between two points of a grid from rho_a / 4 to 64 rho_a; NaN beyond it."""
+    """tau at which the loss has doubled, between two points of a grid from rho_a / 4 to 64 rho_a; else NaN."""
     taus = [safe("radius", model, x, v, temperature) * 2 ** (k / 2) for k in range(-4, 13)]
     losses = torch.stack([after(model, x, y, v, tau, temperature)[0] for tau in [0.0, *taus]])
     logs = (losses[1:] / losses[0]).log2().nan_to_num(nan=torch.inf).clamp(-20, 20).tolist()
     crossed = next((k for k, log in enumerate(logs) if log >= 1), None)
-    if not crossed:
-        return math.nan if crossed is None else taus[0]
+    if not crossed:  # none, or the first
+        return math.nan
     share = (1 - logs[crossed - 1]) / (logs[crossed] - logs[crossed - 1])
     return taus[crossed - 1] * (taus[crossed] / taus[crossed - 1]) ** share
 
 
 def summed(task: str, ratios: list[float]) -> Iterator[Row]:
-    """Median and spread of the onsets; those beyond the grid are left out."""
-    found = torch.tensor([ratio for ratio in ratios if math.isfinite(ratio)], dtype=torch.float64)
+    """Median and spread of the onsets on the grid, and the share of the others."""
+    kept = [ratio for ratio in ratios if math.isfinite(ratio)]
+    found = torch.tensor(kept or [math.nan], dtype=torch.float64)
     yield Row(task, None, "median", float(found.median()), len(found))
-    yield Row(task, None, "spread", float(found.log10().std()), len(found))
+    yield Row(task, None, "spread", float(found.log10().std()) if len(kept) > 1 else math.nan, len(found))
+    yield Row(task, None, "beyond", 1 - len(kept) / len(ratios), len(ratios))
 
 
 class Study(study.Study):
@@ -88,13 +91,14 @@ class Study(study.Study):
         "collapsed": Metric(unit="share", better="lower", summary="steps behind which a tenth of the digits is lost"),
         "median": Metric(unit="rule", better="none", summary="step at which the loss has doubled"),
         "spread": Metric(unit="decades", better="lower", summary="deviation of log10 of that step"),
+        "beyond": Metric(unit="share", better="lower", summary="steps that have none on the grid"),
     }
     AXES: ClassVar = {"steps": "percent of the rule's step"}
 
     def cells(self) -> list[Cell]:
         return [
             *(("steps", percent, metric) for percent in PERCENT for metric in ("failed", "collapsed")),
-            *((task, None, metric) for task in ("onset", "temperature") for metric in ("median", "spread")),
+            *((task, None, metric) for task in ("onset", "temperature") for metric in ("median", "spread", "beyond")),
         ]
 
     def parts(self) -> list[str]:

@@ -63,6 +63,14 @@ def test_the_onset_is_where_the_loss_has_doubled():
     assert behind / before == pytest.approx(2, rel=0.05)
 
 
+def test_onsets_off_the_grid_are_counted():
+    rows = {row.metric: row for row in step_radius.summed("onset", [1.0, 100.0, math.nan, math.nan])}
+    assert rows["beyond"].value == 0.5
+    assert rows["beyond"].n == 4
+    assert rows["spread"].value == pytest.approx(math.sqrt(2))
+    assert math.isnan({row.metric: row.value for row in step_radius.summed("onset", [math.nan])}["spread"])
+
+
 def test_steps_fail_beyond_the_radius_alone_and_its_rule_spreads_least(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(step_radius, "NETWORKS", ("linear", "mlp-norm"))
     monkeypatch.setattr(step_radius, "PERCENT", (90, 1600))
