@@ -11,7 +11,7 @@
 Claims name what it measures as `study/<task>/<metric>[@<at>]`; `at` is a whole number from 1, such as an order or a
 prompt's length, over which a trend is taken. One run and seed is one job of a few seconds on a thread: sizes follow
 `effort`, which a profile sets. No file is read but what `files` names, so that equal (Config, effort, seed) and files
-give equal rows.
+give equal rows, except of metrics that are `timed`.
 """
 
 from __future__ import annotations
