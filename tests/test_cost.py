@@ -102,5 +102,5 @@ def test_state_bytes_of_softmax_are_keys_values_and_the_convolutions_past():
 
 def test_a_shape_says_everything():
     assert {field.name for field in dataclasses.fields(Shape)} == {
-        "impl", "args", "vocab", "width", "layers", "mlp", "conv", "alone",
+        "impl", "args", "vocab", "width", "layers", "mlp", "conv", "alone", "method",
     }  # fmt: skip

@@ -175,7 +175,7 @@ def test_the_tokenizer_is_trained_on_the_training_articles_alone(monkeypatch: py
     made = articles(300)
     held_out = {a.title for name in ("valid", "test") for a in data.split(made, Data(valid=0.2, test=0.2))[name]}
     marked = [Article(a.title, a.text.replace("w", "qz")) if a.title in held_out else a for a in made]
-    monkeypatch.setattr(sources, "read", lambda settings, say: Source(marked, {"name": "marked"}))
+    monkeypatch.setattr(sources, "read", lambda settings, say, hub: Source(marked, {"name": "marked"}))
     data.make(Data(vocab=400, valid=0.2, test=0.2), tmp_path, print)
     vocabulary = data.Corpus(tmp_path).tokenizer().get_vocab()
     assert "Ġw" in vocabulary
