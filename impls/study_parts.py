@@ -19,7 +19,6 @@ import math
 from functools import lru_cache
 
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.func import functional_call, jvp
 from torch.nn.functional import cross_entropy
@@ -61,6 +60,8 @@ def network(name: str) -> nn.Sequential:
 @lru_cache
 def digits(device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(pixels_BP, label_B) to train on and to test on, every fifth digit."""
+    from sklearn.datasets import load_digits  # takes longer to import than all mechanisms together
+
     pixels, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(pixels / 16, dtype=torch.float32, device=device), torch.tensor(labels, device=device)
     test = torch.arange(len(x), device=device) % 5 == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,17 @@ def test_the_paper_of_the_readme_is_valid(tmp_path: Path, monkeypatch: pytest.Mo
     paper.write_text(shown.replace("{biased: {impl: biased}", "{biased: {impl: softmax}"))
     assert len(shown.splitlines()) <= 12
     assert load_files([paper])["my-paper"].claims
+
+
+def test_reading_the_papers_imports_no_library_that_one_module_alone_needs():
+    slow = ("triton", "sklearn", "numba", "transformers", "pandas", "scipy.stats", "torch._dynamo")
+    code = f"""
+import importlib, sys, impls
+from harness.spec import load_papers
+load_papers()
+for name in (*impls.names(), *impls.studies(), *impls.methods()):
+    importlib.import_module(f"impls.{{name}}")
+sys.exit(" ".join(sorted(set({slow}) & set(sys.modules))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
