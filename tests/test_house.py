@@ -158,7 +158,7 @@ from harness.spec import load_papers
 load_papers()
 for name in (*impls.names(), *impls.studies(), *impls.methods()):
     importlib.import_module(f"impls.{{name}}")
-sys.exit(" ".join(sorted(set({slow}) & set(sys.modules))))
+sys.exit(" ".join(sorted(set({slow}) & set(sys.modules))) or None)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
