@@ -65,9 +65,11 @@ def collect(plan: Plan, runs: Path = records.RUNS) -> tuple[Table, Table]:
                     training |= {"status": "skipped", "reason": unasked(task), "curve": []}
                 training["suites"] = {}
                 for suite, wanted in cells(plan, run, task).items():
-                    found, state = read_suite(folder, suite, identity, wanted)
-                    training["suites"][suite] = state
-                    rows += found
+                    if plan.asks(run.id, task):
+                        found, training["suites"][suite] = read_suite(folder, suite, identity, wanted)
+                        rows += found
+                    else:
+                        training["suites"][suite] = unmeasured("blocked", unasked(task), wanted)
                 training["mixed"] = mixed(training)
                 trainings.append(training)
     return sorted(rows, key=_order), sorted(trainings, key=lambda training: _order(training, ("run", "task", "seed")))
@@ -94,20 +96,20 @@ def read_suite(
 ) -> tuple[Table, dict[str, Any]]:
     """(rows of the table, state of the suite) of one evaluation; no rows where the file is not to be trusted."""
     path = folder / f"{suite}.json"
-    state: dict[str, Any] = {"reason": None, "seconds": None, "commit": None, "gaps": {}}
     try:
         found = records.read_evaluation(path, suite=suite, **identity)
         trust(path, found, wanted)
     except ValueError as error:
-        missing = [suites.name(cell) for cell in wanted]
-        return [], state | {
-            "status": "failed" if path.is_file() else "missing",
-            "reason": str(error),
-            "missing": missing,
-        }
+        return [], unmeasured("failed" if path.is_file() else "missing", str(error), wanted)
     measured = {row.cell for row in found.rows}
-    state |= {key: getattr(found, key) for key in ("status", "reason", "seconds", "commit", "gaps")}
+    state = {key: getattr(found, key) for key in ("status", "reason", "seconds", "commit", "gaps")}
     return table(found), state | {"missing": [suites.name(cell) for cell in wanted if cell not in measured]}
+
+
+def unmeasured(status: str, reason: str, wanted: list[suites.Cell]) -> dict[str, Any]:
+    """The state of a suite without a record."""
+    missing = [suites.name(cell) for cell in wanted]
+    return {"status": status, "reason": reason, "seconds": None, "commit": None, "gaps": {}, "missing": missing}
 
 
 def trust(path: Path, found: Evaluation, wanted: list[suites.Cell]) -> None:

@@ -87,7 +87,9 @@ def implicit(mixer: nn.Module, x_BTD: Tensor, signs: int) -> Tensor:
         x_RTTD = x_TD.expand(signs, T, T, D).clone().requires_grad_()  # a copy of the row for each output's gradient
         with torch.enable_grad():
             y_RTTD = mixer(x_RTTD.flatten(0, 1)).unflatten(0, (signs, T))
-            (gradient,) = torch.autograd.grad((y_RTTD[:, t, t] * u_RTD).sum(), x_RTTD)
+            total = (y_RTTD[:, t, t] * u_RTD).sum()
+            reads = total.requires_grad  # not where a layer gives zeros whatever it is given
+            gradient = torch.autograd.grad(total, x_RTTD)[0] if reads else torch.zeros_like(x_RTTD)
         found.append(gradient.float().square().sum(-1).mean(0).sqrt())
     J_BTS = torch.stack(found)
     return J_BTS / (J_BTS.sum(-1, keepdim=True) + torch.finfo(J_BTS.dtype).tiny)

@@ -198,6 +198,19 @@ def test_what_the_plan_does_not_ask_for_stays_out(plan, tmp_path):
     assert len(trainings) == 2 * 2 * 2
 
 
+def test_a_run_that_no_claim_measures_says_so_and_lacks_no_file(tmp_path):
+    tasks = {"lm": SimpleNamespace(claimed=True), "recall": SimpleNamespace(claimed=True)}
+    run = RunSettings("gla-00", "gla", {}, {}, tasks, Data())
+    rows, trainings = collect(Plan(Config(seeds=(0,)), PROFILE, {}, {"gla-00": run}), tmp_path)
+    assert not rows
+    assert [training["status"] for training in trainings] == ["skipped", "skipped"]
+    states = [state for training in trainings for state in training["suites"].values()]
+    assert {(state["status"], state["reason"].rpartition(" ")[0]) for state in states} == {
+        ("blocked", "no claim measures this run on the task")
+    }
+    assert all(state["missing"] for state in states)
+
+
 def test_versions_that_differ_are_said(plan, tmp_path):
     train(tmp_path)
     measure(tmp_path, [row()], says={"commit": "d" * 40})

@@ -124,6 +124,15 @@ def test_the_implicit_matrix_is_the_jacobian_of_every_path():
     assert (implicit.triu(1) == 0).all()
 
 
+def test_a_layer_that_reads_nothing_has_an_implicit_matrix_of_zeros():
+    class Silent(softmax.Mixer):
+        def forward(self, x_BTD):
+            return torch.zeros_like(x_BTD)
+
+    implicit = sinks.implicit(Silent(8, softmax.Mixer.Config(heads=2)), torch.randn(2, 5, 8), signs=2)
+    assert torch.equal(implicit, torch.zeros(2, 5, 5))
+
+
 def trained(impl, seed=0, steps=200, **args):
     settings = SETTINGS.model_copy(update={"steps": steps})
     shape = cost.match(model.shape_of(impl, args, settings.model, trigger.VOCAB), settings.model.heads).shape
