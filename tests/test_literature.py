@@ -1,23 +1,26 @@
-"""Reported numbers as data, and the page where several papers' numbers for one setting stand side by side."""
+"""The page of the literature: every paper that is known, and several papers' numbers for one setting side by side."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from harness import site, spec
 from harness.config import Config, load_profile
 from harness.errors import UserError
 from harness.plan import Plan
-from harness.report import literature
+from harness.report import catalogue, literature
 from harness.report.reading import load
 from harness.runs import resolve
 from harness.spec import Paper, load_files
 from tests.judging import claim, paper
 from tests.site_files import Html
 from tests.site_fixture import make
+from tests.test_catalogue import CATALOGUE
 
 NUMBER = {"model": "Transformer++", "scale": "340M", "data": "SlimPajama", "metric": "Wikitext perplexity"}
 
@@ -87,3 +90,54 @@ def test_a_wrong_number_is_a_fault_with_its_line(tmp_path, given, fault):
     (tmp_path / "gla.yaml").write_text(text.replace(right, given))
     with pytest.raises(UserError, match=rf"gla\.yaml:[0-9]+: .*{fault}"):
         spec.load_files([tmp_path / "gla.yaml"])
+
+
+def test_every_paper_of_the_list_has_a_row_with_its_state_and_can_be_found(tmp_path):
+    papers = load_files([Path("papers/gla.yaml"), Path("papers/hola.yaml")])
+    papers["unlisted"] = paper(claim("untested", reason="r"))
+    made = evidence(tmp_path, papers)
+    silent = replace(made, verdicts={**made.verdicts, "hola": [{"verdict": "untested"}]})
+    rows = {row.items[1].text: [item.text for item in row.items] for row in catalogue.table(silent).rows}
+    listed = catalogue.entries()
+    assert len(listed) == 138
+    assert set(rows) == {entry.arxiv for entry in listed} | {paper.arxiv for paper in papers.values()}
+    assert {row[5] for row in rows.values()} == set(catalogue.STATES)
+    assert rows["2312.06635"][5] == "judged"
+    assert rows["2607.02303"][5] == "specified", "nothing of it has a verdict"
+    assert rows["2504.20966"][5] == "specified", "its spec is not part of this build"
+    assert rows["2310.14079"][5] == "planned"
+    assert all(row[5] == "out of reach" and row[6] for row in rows.values() if row[4] == "tier 5")
+    assert rows[papers["unlisted"].arxiv][4] == "none"
+    site.build(made, tmp_path / "site")
+    page = Html((tmp_path / "site/literature.html").read_text())
+    index = (tmp_path / "site/assets/index.js").read_text()
+    for entry in listed:
+        assert f"arxiv-{entry.arxiv}" in page.ids
+        assert entry.title in page.text
+        assert entry.arxiv in index or entry.arxiv in {paper.arxiv for paper in papers.values()}
+    assert not any(href.startswith("papers/softpick") for href in page.links), "no page of it is made"
+
+
+def test_the_list_is_that_of_the_catalogue_beside_this_checkout():
+    if not CATALOGUE.is_file():
+        pytest.skip(f"{CATALOGUE.name} is not beside this checkout")
+    theirs = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
+    ours = {(e.arxiv, e.title, e.year, e.tier, e.field) for e in catalogue.entries()}
+    keys = ("arxiv", "title", "year", "harness_tier", "field")
+    assert ours == {tuple(entry[key] for key in keys) for entry in theirs}
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("2401.00001,2024,6,lm-attention,T,r", "tier from 1 to 5"),
+        ("2401.00001,2024,5,lm-attention,T,", "no empty cell"),
+        ("2401.00001,soon,1,lm-attention,T,r", "a paper is arxiv, year"),
+        ("2401.00000,2024,1,lm-attention,T,r", "stands in the list before"),
+    ],
+)
+def test_a_wrong_line_of_the_list_is_refused(tmp_path, line, fault):
+    file = tmp_path / "literature.csv"
+    file.write_text(f"arxiv,year,tier,field,title,reason\n2401.00000,2024,1,lm-attention,T,r\n{line}\n")
+    with pytest.raises(UserError, match=rf"literature\.csv:3: .*{fault}"):
+        catalogue.entries(file)

@@ -1,11 +1,13 @@
-"""The page of numbers that papers report for one model, scale, data and metric: side by side, and beside ours."""
+"""The page of the literature: every paper that is known, and the numbers that several report of one setting."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from harness.claims import Number
+from harness.report import catalogue
 from harness.report.evidence import Evidence
 from harness.report.numbers import decimals, show
 from harness.report.page import Page, cell_name, cell_of
@@ -25,15 +27,18 @@ def pages(evidence: Evidence) -> Iterator[Page]:
     shared = [group for group in found if len({entry.slug for entry in group}) > 1]
     alone = [group for group in found if group not in shared]
     caption = "Numbers that several papers report for the same model, scale, data and metric"
+    counts = Counter(catalogue.states(evidence).values())
     context = {
+        "known": catalogue.table(evidence),
+        "states": {state: counts[state] for state in catalogue.STATES},
         "shared": table(evidence, "shared", caption, shared),
         "alone": table(evidence, "alone", "Numbers that one paper reports", alone),
         "count": len(shared),
         "others": len(alone),
     }
-    yield Page(
-        "literature.html", "literature.html.j2", "Literature", context, "reported numbers disagreements baseline"
-    )
+    found_by = "papers planned out of reach reported numbers disagreements baseline"
+    parts = list(catalogue.found(evidence))
+    yield Page("literature.html", "literature.html.j2", "Literature", context, found_by, parts=parts, part="paper")
 
 
 def groups(evidence: Evidence) -> list[list[Entry]]:

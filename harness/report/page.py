@@ -29,6 +29,7 @@ class Page:
     words: str = ""
     kind: str = "page"
     parts: list[tuple[str, str]] = field(default_factory=list)  # (anchor, text) of what can be found inside
+    part: str = "claim"  # what that is
 
     @property
     def stem(self) -> str:
@@ -38,7 +39,7 @@ class Page:
     @property
     def entries(self) -> list[list[str]]:
         """What the search knows of it: kind, title, address, and words to be found by."""
-        inside = [["claim", text, f"{self.path}#{anchor}", self.title] for anchor, text in self.parts]
+        inside = [[self.part, text, f"{self.path}#{anchor}", self.title] for anchor, text in self.parts]
         return [[self.kind, self.title, self.path, self.words], *inside]
 
     @property

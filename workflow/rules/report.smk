@@ -85,6 +85,7 @@ rule site:
     input:
         code=dependencies.whole("harness.site"),
         templates=PLAN.templates(),
+        literature="papers/literature.csv",
         manifest=PLAN.manifest(),
         tables=rules.aggregate.output.tables,
         runs=rules.aggregate.output.runs,
