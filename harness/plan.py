@@ -16,7 +16,7 @@ from harness import hub, outlook, studies
 from harness.config import Config, Profile, load_config, load_profile
 from harness.errors import leave
 from harness.metrics import load_suite
-from harness.runs import RunSettings, asked, canonical, resolve, run_ids, tuned
+from harness.runs import RunSettings, asked, canonical, plainness, resolve, run_ids, tuned
 from harness.spec import Paper, load_papers
 from harness.studies import METHOD, STUDY
 from harness.tasks import REFERENCE
@@ -160,7 +160,7 @@ class Plan:
     def reference(self) -> str | None:
         """The softmax run with the fewest arguments and rates of its own; None where no paper has one."""
         known = [run for run in self.runs.values() if run.impl == REFERENCE]
-        return min(known, key=lambda run: (len(run.args) + len(run.recipe), run.id)).id if known else None
+        return min(known, key=plainness).id if known else None
 
     def repeated(self) -> dict[str, str]:
         """By training task, the file that says what another order of the data changes in the reference."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ class RunSettings:
     tasks: dict[str, Any]  # the profile's, with the recipe applied
     data: Data
     hf: str | None = None  # a model of the Hub, which is not trained
-    claimed: frozenset[str] = frozenset()  # the tasks that a claim measures the run on
+    wanted: frozenset[str] = frozenset()  # the tasks that a claim measures it on, or its mechanism is seen on in it
     kind: impls.Kind = "mechanism"  # what its module is
     base: str | None = None  # of a method: the run whose models it changes
 
@@ -47,15 +47,15 @@ class RunSettings:
 
 
 def asked(run: RunSettings, task: str) -> bool:
-    """Whether a run has a model of a task: all have, but where the profile trains only those that a claim measures.
+    """Whether a run has a model of a task: all have, but where the profile trains only those that are wanted.
 
     A method is applied only where a claim measures it; a study is made, under a name of its own in a task's place.
     """
     if STUDY in (run.kind, task):
         return run.kind == task
     if run.kind == METHOD:
-        return task in run.claimed
-    return task in run.claimed or not getattr(run.tasks.get(task), "claimed", False)
+        return task in run.wanted
+    return task in run.wanted or getattr(run.tasks.get(task), "trained", "all") == "all"
 
 
 def unasked(task: str) -> str:
@@ -67,6 +67,11 @@ def tuned(run: RunSettings, task: str) -> bool:
     """Whether a grid of learning rates is tried for this run: the profile has one, and its recipe gives no rate."""
     trained = run.hf is None and run.kind == "mechanism"
     return trained and run.tasks[task].tune is not None and "lr" not in run.recipe.get(task, {})
+
+
+def plainness(run: RunSettings) -> tuple[int, str]:
+    """Orders runs: those with fewer arguments and rates of their own come first."""
+    return len(run.args) + len(run.recipe), run.id
 
 
 def canonical(value: Any) -> str:
@@ -110,7 +115,7 @@ def run_settings(run: Run, profile: Profile, others: Mapping[str, Run] | None = 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
     """What decides weights: not who is trained, nor a grid of rates that is not asked for."""
-    return {key: value for key, value in settings.items() if key != "claimed" and (key, value) != ("tune", None)}
+    return {key: value for key, value in settings.items() if key != "trained" and (key, value) != ("tune", None)}
 
 
 def _overridden(settings: Any, recipe: dict[str, Any]) -> Any:
@@ -139,8 +144,25 @@ def resolve(papers: Mapping[str, Paper], profile: Profile) -> dict[str, RunSetti
     for paper in papers.values():
         for run, task in _claimed(paper, run_ids(paper, profile)):
             for id in filter(None, (run, found[run].base)):  # a method needs its base's model
-                found[id] = replace(found[id], claimed=found[id].claimed | {task})
+                found[id] = _wanted(found[id], task)
+    for task, settings in profile.tasks.items():
+        for run in _unseen(found.values(), task) if settings.trained == "mechanisms" else ():
+            found[run.id] = _wanted(run, task)
     return dict(sorted(found.items()))
+
+
+def _wanted(run: RunSettings, task: str) -> RunSettings:
+    return replace(run, wanted=run.wanted | {task})
+
+
+def _unseen(runs: Iterable[RunSettings], task: str) -> list[RunSettings]:
+    """For each mechanism that no claim measures on a task, the run to see it in: measured elsewhere, and plain."""
+    trained = [run for run in runs if run.step == "train"]
+    seen = {run.impl for run in trained if task in run.wanted}
+    best: dict[str, RunSettings] = {}
+    for run in sorted(trained, key=lambda run: (-len(run.wanted), plainness(run))):
+        best.setdefault(run.impl, run)
+    return [run for impl, run in best.items() if impl not in seen]
 
 
 def _claimed(paper: Paper, ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:

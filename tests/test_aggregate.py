@@ -199,7 +199,7 @@ def test_what_the_plan_does_not_ask_for_stays_out(plan, tmp_path):
 
 
 def test_a_run_that_no_claim_measures_says_so_and_lacks_no_file(tmp_path):
-    tasks = {"lm": SimpleNamespace(claimed=True), "recall": SimpleNamespace(claimed=True)}
+    tasks = {"lm": SimpleNamespace(trained="claimed"), "recall": SimpleNamespace(trained="claimed")}
     run = RunSettings("gla-00", "gla", {}, {}, tasks, Data())
     rows, trainings = collect(Plan(Config(seeds=(0,)), PROFILE, {}, {"gla-00": run}), tmp_path)
     assert not rows

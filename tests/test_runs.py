@@ -195,28 +195,46 @@ def test_the_order_of_keys_never_matters(value: dict[str, Any]) -> None:
     assert runs.canonical(dict(reversed(value.items()))) == runs.canonical(value)
 
 
-def claimed_only(profile: config.Profile, *tasks: str) -> config.Profile:
-    """The profile with these tasks trained only for the runs that a claim measures on them."""
-    changed = {name: settings.model_copy(update={"claimed": name in tasks}) for name, settings in profile.tasks.items()}
+def trained(profile: config.Profile, who: str, *tasks: str) -> config.Profile:
+    """The profile with these tasks trained only for `who`, the others for all runs."""
+    by_task = {name: who if name in tasks else "all" for name in profile.tasks}
+    changed = {name: settings.model_copy(update={"trained": by_task[name]}) for name, settings in profile.tasks.items()}
     return profile.model_copy(update={"tasks": changed})
 
 
 def test_a_run_is_trained_on_what_a_claim_measures_it_on(tmp_path: Path, profile: config.Profile) -> None:
     """The claim of PAPER measures both of its runs on recall; none measures anything on lm."""
-    narrow = claimed_only(profile, "lm", "recall", "trigger")
+    narrow = trained(profile, "claimed", "lm", "recall", "trigger")
     found = runs.resolve({"paper": paper(PAPER, tmp_path)}, narrow)
-    assert [run.claimed for run in found.values()] == [{"recall"}, {"recall"}]
+    assert [run.wanted for run in found.values()] == [{"recall"}, {"recall"}]
     assert {task: runs.asked(next(iter(found.values())), task) for task in narrow.tasks} == {
         "lm": False,
         "recall": True,
         "trigger": False,
     }
-    wide = runs.resolve({"paper": paper(PAPER, tmp_path)}, claimed_only(profile))
+    wide = runs.resolve({"paper": paper(PAPER, tmp_path)}, trained(profile, "all"))
     assert all(runs.asked(run, task) for run in wide.values() for task in wide[run.id].tasks)
     assert wide.keys() == found.keys(), "who is trained is no part of a run's name"
+
+
+def test_each_mechanism_is_seen_once_where_no_claim_measures_it(tmp_path: Path, profile: config.Profile) -> None:
+    """On lm, which no claim of PAPER measures; the plainest run of a mechanism stands for it, on all tasks alike."""
+    more = "  other: {impl: gla, args: {expand_k: 1.0}}\n  plain: {impl: retnet}\n"
+    more += "  odd: {impl: retnet, args: {heads: 1}}\n"
+    papers = {"paper": paper(PAPER.replace("claims:", more + "claims:"), tmp_path)}
+    found = runs.resolve(papers, trained(profile, "mechanisms", "lm", "recall"))
+    names = {id: name for name, id in runs.run_ids(papers["paper"], profile).items()}
+    assert {names[id]: set(run.wanted) for id, run in found.items()} == {
+        "gla": {"lm", "recall"},  # it is measured on recall, so it is the one to see on lm
+        "softmax": {"lm", "recall"},
+        "other": set(),
+        "plain": {"lm", "recall"},
+        "odd": set(),
+    }
+    assert found.keys() == runs.resolve(papers, profile).keys()
 
 
 def test_a_precondition_is_a_measurement_that_a_claim_needs(tmp_path: Path, profile: config.Profile) -> None:
     need = "    needs: [{run: softmax, metric: trigger/quiet/first_token_mass, at_least: 0.5, lacking: no sink}]\n"
     found = runs.resolve({"paper": paper(PAPER + need, tmp_path)}, profile)
-    assert {run.impl: run.claimed for run in found.values()} == {"gla": {"recall"}, "softmax": {"recall", "trigger"}}
+    assert {run.impl: run.wanted for run in found.values()} == {"gla": {"recall"}, "softmax": {"recall", "trigger"}}

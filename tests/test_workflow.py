@@ -109,7 +109,7 @@ def test_another_profile_with_equal_training_only_reports(built: Project):
 def test_what_no_claim_measures_is_not_trained_and_its_cells_say_so(built: Project):
     """The claim of the second paper measures both runs on lm; none measures any on recall."""
     narrow = json.loads(json.dumps(TINY))
-    narrow["tasks"]["recall"]["claimed"] = True
+    narrow["tasks"]["recall"]["trained"] = "claimed"
     built.write("config/profiles/narrow.yaml", narrow)
     measured = {file: file.read_bytes() for file in built.folder.glob("results/runs/*/lm/seed0/loss.json")}
     try:

@@ -57,6 +57,10 @@ class Tune(Closed):
         return self
 
 
+# all runs; those that a claim measures on the task, and one of each mechanism; or those that a claim measures alone
+Trained = Literal["all", "mechanisms", "claimed"]
+
+
 class TrainSettings(Closed):
     """What every task needs to be trained; a task adds its own."""
 
@@ -77,7 +81,7 @@ class TrainSettings(Closed):
     curve_every: int = Field(default=1, gt=0)  # steps between points of curve.jsonl
     save_every: int = Field(default=200, gt=0)  # steps between saves of the resume state
     tune: Tune | None = None  # None: every run has `lr`
-    claimed: bool = False  # only runs that a claim measures on this task are trained on it
+    trained: Trained = "all"  # which runs are
 
     @model_validator(mode="after")
     def _warmup_ends(self) -> TrainSettings:
