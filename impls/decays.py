@@ -64,5 +64,8 @@ def pairs(q: Tensor, k: Tensor, inside: Decays) -> Tensor:
 
 
 def chunked(x_BHTK: Tensor, size: int) -> Tensor:
-    """[B,H,T,K] -> [B,H,N,C,K]; the last chunk is filled up with zeros, which neither write nor decay."""
-    return nn.functional.pad(x_BHTK, (0, 0, 0, -x_BHTK.shape[2] % size)).unflatten(2, (-1, size))
+    """[B,H,T,K] -> [B,H,N,C,K] without gaps, which each product would close again by a copy; the last chunk is filled
+    up with zeros, which neither write nor decay."""
+    missing = -x_BHTK.shape[2] % size
+    whole_BHTK = nn.functional.pad(x_BHTK, (0, 0, 0, missing)) if missing else x_BHTK
+    return whole_BHTK.contiguous().unflatten(2, (-1, size))
