@@ -7,9 +7,10 @@ NVIDIA/RULER@c3f5e3b4, scripts/eval/synthetic/constants.py): the share of the re
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from harness.ruler import ANY
 
@@ -57,14 +58,10 @@ def effective_length(
     `by_length` holds for each length the scores of each task's samples; tasks count alike. Samples are drawn again
     within each task and length, so the interval covers the choice of samples, not that of seeds or lengths.
     """
-    rng = random.Random(f"effective length/{seed}")
+    rng = np.random.default_rng(seed)
     value = _greatest({length: _mean(tasks) for length, tasks in by_length.items()}, threshold)
-    drawn = sorted(
-        _greatest(
-            {length: _mean([_again(scores, rng) for scores in tasks]) for length, tasks in by_length.items()}, threshold
-        )
-        for _ in range(DRAWS)
-    )
+    means = {length: _again(tasks, rng) for length, tasks in by_length.items()}
+    drawn = sorted(_greatest({length: mean_D[k] for length, mean_D in means.items()}, threshold) for k in range(DRAWS))
     tail = round((1 - LEVEL) / 2 * (DRAWS - 1))
     return value, drawn[tail], drawn[-1 - tail]
 
@@ -73,8 +70,10 @@ def _mean(tasks: Sequence[Sequence[float]]) -> float:
     return sum(sum(scores) / len(scores) for scores in tasks) / len(tasks)
 
 
-def _again(scores: Sequence[float], rng: random.Random) -> list[float]:
-    return rng.choices(scores, k=len(scores))
+def _again(tasks: Sequence[Sequence[float]], rng: np.random.Generator) -> list[float]:
+    """The mean of each draw: as many scores of each task as it has, with replacement."""
+    drawn_TD = [np.asarray(scores)[rng.integers(0, len(scores), (DRAWS, len(scores)))].mean(axis=1) for scores in tasks]
+    return np.mean(drawn_TD, axis=0).tolist()
 
 
 def _greatest(means: Mapping[int, float], threshold: float) -> float:
