@@ -1,8 +1,8 @@
 """What is done where a device has too little memory for a step: the same rows in more passes, half as many in each.
 
-Gradients of all passes are added up before the optimizer moves, each divided by the scored tokens of the whole batch, so
-that the numbers stay those of the whole batch but for rounding. A mechanism that draws random numbers while it trains
-draws those that it would have drawn with that many rows in a pass from the start.
+Gradients of all passes are added up before the optimizer moves, each divided by the scored tokens of the whole batch:
+the numbers stay those of the whole batch but for rounding. A mechanism that draws random numbers while it trains draws
+those that it would have drawn with that many rows in a pass from the start.
 """
 
 from __future__ import annotations
