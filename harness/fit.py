@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harness.loss import bits_per_byte, mean_or_none, token_mean, total_nll
+from harness.loss import bits, mean_or_none, text_costs, token_mean, total_nll
+from harness.memory import Memory
 from harness.model import LM, param_groups
 from harness.optim import AdamW, learning_rate
+from harness.parallel import ALONE, Group
 from harness.tasks import IGNORE, Batch, Task, TrainSettings
 
 TAIL = 0.1  # the last share of the learning curve, whose mean is the final loss
@@ -41,13 +43,15 @@ class Point(NamedTuple):
 class Fit:
     """A model in training; after any step it depends on the shape, the settings, the seed and the data alone."""
 
-    def __init__(self, model: LM, task: Task, settings: TrainSettings, seed: int, device: str):
+    def __init__(self, model: LM, task: Task, settings: TrainSettings, seed: int, device: str, group: Group = ALONE):
         self.model = model.to(device).train()
-        self.task, self.settings, self.device = task, settings, device
+        self.task, self.settings, self.device, self.group = task, settings, device, group
         self.optimizer = AdamW(param_groups(model, settings.weight_decay), settings)
+        self.memory = Memory(self.model, settings.micro_batch, device)
         self.steps_done, self.tokens, self.seconds = 0, 0, 0.0
+        self.processes = [group.size]  # how many trained it, and how many went on after an interruption
         self.curve: list[str] = []
-        torch.manual_seed(seed)  # for mechanisms that draw numbers while they train
+        torch.manual_seed(group.seed(seed))  # for mechanisms that draw numbers while they train
 
     def run(self, until: Callable[[int], bool], after: Callable[[Point], None]) -> None:
         """Step until all steps are done or `until(steps done)` holds; `after` is told of each step.
@@ -77,9 +81,20 @@ class Fit:
         return Point(step, self.tokens, loss, lr, norm, self._validate(step))
 
     def _backward(self, batch: Batch) -> float:
-        """Gradients of the mean loss over the scored tokens of all micro-batches; that mean."""
+        """Gradients of the mean loss over the scored tokens of all micro-batches of all processes; that mean."""
         scored = int((batch.targets_BT != IGNORE).sum())
-        rows = self.settings.micro_batch or len(batch.inputs_BT)
+        with self.group.together():
+            sums = self._accumulate(self.group.share(batch), scored)
+        self.group.add(self.optimizer.gradients())
+        return token_mean(self.group.all(sums)) or 0.0
+
+    def _accumulate(self, batch: Batch, scored: int) -> list[tuple[float, int]]:
+        """Add to the gradients those of each micro-batch, of its loss over `scored`; (nats, scored tokens) of each."""
+        step, rows = self.steps_done + 1, len(batch.inputs_BT)
+        return self.memory.spread(step, rows, lambda few: self._passes(batch, scored, few))
+
+    def _passes(self, batch: Batch, scored: int, rows: int) -> list[tuple[float, int]]:
+        """The same, with so many rows in a pass."""
         sums = []
         for first in range(0, len(batch.inputs_BT), rows):
             part = [torch.from_numpy(ids[first : first + rows]).to(self.device) for ids in batch]
@@ -87,17 +102,18 @@ class Fit:
                 total = total_nll(self.model, part[0], part[1])
             (total / scored).backward()
             sums.append((total.item(), int((batch.targets_BT[first : first + rows] != IGNORE).sum())))
-        return token_mean(sums) or 0.0
+        return sums
 
     def _validate(self, step: int) -> float | None:
         every = getattr(self.settings, "valid_every", None)
         if every is None or (step % every and step != self.settings.steps):
             return None
-        with self._autocast():
-            bits = bits_per_byte(self.model, self.task.held_out(), self.device)
-        if bits is not None and not math.isfinite(bits):
-            raise Diverged(f"held-out text costs {bits} bits a byte at step {step}")
-        return bits
+        with self.group.together(), self._autocast():
+            costs = text_costs(self.model, self.group.turns(self.task.held_out()), self.device)
+        bpb = bits(self.group.all(costs))
+        if bpb is not None and not math.isfinite(bpb):
+            raise Diverged(f"held-out text costs {bpb} bits a byte at step {step}")
+        return bpb
 
     def _autocast(self) -> AbstractContextManager[Any]:
         wanted = self.settings.precision
@@ -111,12 +127,15 @@ class Fit:
         return mean_or_none(losses[-math.ceil(TAIL * len(losses)) :] if losses else [])
 
     def state(self) -> dict[str, Any]:
-        """Everything that `restore` needs to go on as if nothing had happened."""
+        """Everything that `restore` needs to go on as if nothing had happened; to be called by all processes."""
+        cuda = self.device.startswith("cuda")
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state(),
-            "random": torch.get_rng_state(),
-            "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.startswith("cuda") else None,
+            "random": self.group.each(torch.get_rng_state()),
+            "random_cuda": self.group.each(torch.cuda.get_rng_state(self.device)) if cuda else [],
+            "processes": self.processes,
+            "memory": self.memory.state(),
             "steps_done": self.steps_done,
             "tokens": self.tokens,
             "seconds": self.seconds,
@@ -124,11 +143,15 @@ class Fit:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a saved `state`."""
+        """Continue from a saved `state`; with another number of processes, equal to it but for the order of sums."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state(state["optimizer"])
-        torch.set_rng_state(state["random"])
-        if state["random_cuda"] is not None:
-            torch.cuda.set_rng_state(state["random_cuda"], self.device)
+        for random in state["random"][self.group.rank :][:1]:
+            torch.set_rng_state(random)
+        for random in state["random_cuda"][self.group.rank :][:1]:
+            torch.cuda.set_rng_state(random, self.device)
+        before = state["processes"]
+        self.processes = before if before[-1] == self.group.size else [*before, self.group.size]
+        self.memory.restore(state["memory"])
         self.steps_done, self.tokens, self.seconds = state["steps_done"], state["tokens"], state["seconds"]
         self.curve = state["curve"].splitlines(keepends=True)

@@ -70,7 +70,17 @@ def mean_or_none(losses: Sequence[float]) -> float | None:
 
 def bits_per_byte(model: LM, batches: Iterable[Any], device: str) -> float | None:
     """Bits that the model needs for each byte of held-out text; None when there is no text. The mode is kept."""
-    nats = token_mean((total, batch.text_bytes) for total, batch in _costs(model, batches, device))
+    return bits(text_costs(model, batches, device))
+
+
+def text_costs(model: LM, batches: Iterable[Any], device: str) -> list[tuple[float, int]]:
+    """(nats, bytes of text) of each batch. The mode is kept."""
+    return [(total, batch.text_bytes) for total, batch in _costs(model, batches, device)]
+
+
+def bits(costs: Iterable[tuple[float, int]]) -> float | None:
+    """Bits a byte of (nats, bytes) pairs; None when there is no text."""
+    nats = token_mean(costs)
     return None if nats is None else nats / math.log(2)
 
 

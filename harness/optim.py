@@ -35,12 +35,16 @@ class AdamW:
         ]
         self.params: list[Tensor] = [p for group in self.groups for p in group["params"]]
 
-    def clip(self, limit: float) -> float:
-        """Scale all gradients so that their norm is at most `limit`; the norm before. A missing gradient is zero."""
+    def gradients(self) -> list[Tensor]:
+        """Of every parameter; a missing one is zero."""
         for p in self.params:
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
-        grads = [p.grad for p in self.params if p.grad is not None]
+        return [p.grad for p in self.params if p.grad is not None]
+
+    def clip(self, limit: float) -> float:
+        """Scale all gradients so that their norm is at most `limit`; the norm before."""
+        grads = self.gradients()
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))).item()
         if norm > limit:
             torch._foreach_mul_(grads, limit / norm)

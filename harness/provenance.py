@@ -75,7 +75,8 @@ def _processor() -> str:
 
 def code() -> dict[str, str]:
     """SHA-256 of the project's modules that decide what a training run computes, of those that are loaded."""
-    deciding = ("impls", "harness.fit", "harness.loss", "harness.model", "harness.optim", "harness.tasks")
+    own = ("fit", "loss", "memory", "model", "optim", "parallel", "tasks")
+    deciding = ("impls", *(f"harness.{name}" for name in own))
     files = {
         name: file
         for name, module in sys.modules.items()

@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from harness import lock, provenance, tasks
+from harness import lock, parallel, provenance, tasks
 from harness.errors import UserError, leave
 from harness.files import write_atomic, write_json
 from harness.job import Job, find, with_grid
@@ -28,27 +28,37 @@ from harness.progress import Progress
 from harness.runs import canonical
 
 
-def train(job: Job, device: str, say: Callable[[str], None]) -> dict[str, Any]:
-    """Train, write the files above, and return the record. Raises UserError for faults that are not the run's."""
+def train(job: Job, device: str, say: Callable[[str], None], group: parallel.Group = parallel.ALONE) -> dict[str, Any]:
+    """Train, write the files above, and return the record. Raises UserError for faults that are not the run's.
+
+    Of several processes the first alone writes.
+    """
+    import torch
+
     from harness.deterministic import be_deterministic
     from harness.fit import Diverged
+    from harness.memory import said
 
     be_deterministic(device)
     task = tasks.load(job.task).Task(job.settings, job.seed if job.order is None else job.order, job.run.data.folder)
     record = _record(job, task, device)
     fit = None
     try:
-        fit = _prepare(job, task, device, record, say)
+        with group.together():
+            fit = _prepare(job, task, device, record, say, group)
         _run(job, fit, record["fingerprint"], say)
         outcome = ("ok", None)
     except Diverged as error:
         outcome = ("diverged", str(error))
+    except torch.OutOfMemoryError as error:
+        outcome = ("failed", f"out of memory: {said(error)}")
     except (UserError, OSError):
         raise
     except Exception as error:
         traceback.print_exc()
         outcome = ("failed", _last_line(error))
-    return _write(job, fit, record | {"status": outcome[0], "reason": outcome[1]})
+    record |= {"status": outcome[0], "reason": outcome[1]}
+    return _write(job, fit, record) if group.leads else record
 
 
 def _record(job: Job, task: tasks.Task, device: str) -> dict[str, Any]:
@@ -82,10 +92,19 @@ def _record(job: Job, task: tasks.Task, device: str) -> dict[str, Any]:
         "hardware": provenance.hardware(device),
         "device": device,
         "threads": torch.get_num_threads(),
+        "processes": [],
+        "halved": [],
     }
 
 
-def _prepare(job: Job, task: tasks.Task, device: str, record: dict[str, Any], say: Callable[[str], None]) -> Any:
+def _prepare(
+    job: Job,
+    task: tasks.Task,
+    device: str,
+    record: dict[str, Any],
+    say: Callable[[str], None],
+    group: parallel.Group,
+) -> Any:
     """The fit to run, resumed where a state of this very run was left; what the model is goes into the record."""
     from harness import cost, state
     from harness.fit import Fit
@@ -104,11 +123,13 @@ def _prepare(job: Job, task: tasks.Task, device: str, record: dict[str, Any], sa
         "mlp_width": matched.shape.mlp,
     }
     record["fingerprint"] = fingerprint(record, task)
-    fit = Fit(build(matched.shape, job.seed), task, settings, job.seed, device)
+    fit = Fit(build(matched.shape, job.seed), task, settings, job.seed, device, group)
     saved = state.load(job.state_file, record["fingerprint"], say)
     if saved is not None:
         fit.restore(saved)
-        say(f"resumed at step {fit.steps_done} from {job.state_file}")
+        others = saved["processes"][-1] != group.size
+        rounding = f", of {saved['processes'][-1]} processes: equal but for rounding" if others else ""
+        say(f"resumed at step {fit.steps_done} from {job.state_file}{rounding}")
     return fit
 
 
@@ -129,24 +150,36 @@ def _run(job: Job, fit: Any, mark: str, say: Callable[[str], None]) -> None:
     caught: list[int] = []
     kinds = (signal.SIGTERM, signal.SIGINT)
     before = {kind: signal.signal(kind, lambda kind, _: caught.append(kind)) for kind in kinds}
+    agreed = 0
     progress = Progress(fit.settings.steps, f"{job.run.id} {job.task} seed {job.seed}", fit.steps_done)
 
+    def stopped(_: int) -> bool:
+        nonlocal agreed  # a signal reaches several processes at different steps; they stop at the same one
+        agreed = max(fit.group.each(caught[0] if caught else 0))
+        return agreed > 0
+
+    def save() -> None:
+        whole = fit.state()
+        if fit.group.leads:
+            state.save(job.state_file, mark, whole)
+
     def after(point: Any) -> None:
-        progress.show(point)
+        if fit.group.leads:
+            progress.show(point)
         if point.step % fit.settings.save_every == 0 and point.step < fit.settings.steps:
-            state.save(job.state_file, mark, fit.state())
+            save()
 
     try:
-        fit.run(until=lambda _: bool(caught), after=after)
+        fit.run(until=stopped, after=after)
     finally:
         progress.close()
         for kind, handler in before.items():
             signal.signal(kind, handler)
-    if caught and fit.steps_done < fit.settings.steps:
-        state.save(job.state_file, mark, fit.state())
-        name = signal.Signals(caught[0]).name
+    if agreed and fit.steps_done < fit.settings.steps:
+        save()
+        name = signal.Signals(agreed).name
         say(f"stopped by {name} after step {fit.steps_done}; the same command goes on from there")
-        sys.exit(128 + caught[0])
+        sys.exit(128 + agreed)
 
 
 def _write(job: Job, fit: Any, record: dict[str, Any]) -> dict[str, Any]:
@@ -157,6 +190,7 @@ def _write(job: Job, fit: Any, record: dict[str, Any]) -> dict[str, Any]:
     record = {key: value for key, value in record.items() if key != "fingerprint"}
     if fit:
         record |= {"step": fit.steps_done, "tokens": fit.tokens, "seconds": round(fit.seconds, 3)}
+        record |= {"processes": fit.processes, "halved": fit.memory.halved}
         record |= {"final_loss": fit.final_loss() if ok else None}
     weights = {name: tensor.cpu().contiguous() for name, tensor in fit.model.state_dict().items()} if ok else {}
     write_atomic(job.folder / "model.safetensors", save(weights))
@@ -167,6 +201,8 @@ def _write(job: Job, fit: Any, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_line(error: Exception) -> str:
+    if isinstance(error, parallel.Elsewhere):
+        return str(error)
     return traceback.format_exception_only(error)[-1].strip().splitlines()[-1]
 
 
@@ -180,15 +216,15 @@ def main() -> int:
     parser.add_argument("--strict", action="store_true", help="exit with 1 when the run fails or diverges")
     given = parser.parse_args()
     job = with_grid(find(given.run, given.task, given.seed, given.profile))
-    lock.hold(job.state_file.with_name("lock"), wait=True)  # of a job that outlived its killed workflow
+    if parallel.leads():
+        lock.hold(job.state_file.with_name("lock"), wait=True)  # of a job that outlived its killed workflow
 
     def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        if parallel.leads():
+            print(line, file=sys.stderr, flush=True)
 
-    from harness.device import claim
-
-    with claim(given.device) as device:
-        record = train(job, device, say)
+    with parallel.joined(given.device) as (group, device):
+        record = train(job, device, say, group)
     took = f"{record['step']} of {record['steps']} steps, {record['seconds']:.1f} s"
     say(f"{job.run.id} {job.task} seed {job.seed}: {record['status']}, {took}{reason(record)}")
     return 1 if given.strict and record["status"] != "ok" else 0

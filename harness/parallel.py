@@ -1,0 +1,170 @@
+"""Several processes that train one model: `torchrun --standalone --nproc-per-node 2 -m harness.train …`.
+
+Each process holds the whole model and takes its share of the rows of every batch; gradients are added up, not
+averaged, for each is already of the mean over all scored tokens of all processes (a mean of means would weigh tokens
+by which process saw them). So N processes train what one does with the same settings, but for the order of sums. The
+first process alone writes. Where one is lost, the others cannot go on: the command fails, and the same command goes
+on from the state that was saved last.
+
+A process alone is a group too, and changes no bit of what it computes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from harness.errors import UserError
+from harness.tasks import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+T = TypeVar("T")
+
+
+class Elsewhere(Exception):
+    """What another process of the group raised."""
+
+
+class Group:
+    """The processes of one training. `together`, `each`, `all` and `add` are called by all, in the same order."""
+
+    def __init__(self, rank: int = 0, size: int = 1):
+        self.rank, self.size = rank, size
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that writes."""
+        return self.rank == 0
+
+    def share(self, batch: Batch) -> Batch:
+        """This process's rows of a batch, its neighbours' before and after; perhaps none."""
+        rows = len(batch.inputs_BT)
+        first, last = (rows * rank // self.size for rank in (self.rank, self.rank + 1))
+        return Batch(*(ids[first:last] for ids in batch))
+
+    def seed(self, seed: int) -> int:
+        """The seed of this process: its own, for its rows are others; that of the first is the seed itself."""
+        return seed + 2**31 * self.rank
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All leave the block, or none: what one raises inside is Elsewhere in the others, or UserError if it is that.
+
+        No other method of the group is called inside.
+        """
+        error = None
+        try:
+            yield
+        except Exception as raised:
+            error = raised
+        said = error and (isinstance(error, UserError | OSError), traceback.format_exception_only(error)[-1].strip())
+        others = sorted(filter(None, self.each(said)), reverse=True)
+        if error:
+            raise error
+        if others:
+            raise (UserError if others[0][0] else Elsewhere)(others[0][1])
+
+    def turns(self, items: Iterable[T]) -> Iterator[T]:
+        """This process's items: every N-th."""
+        return islice(items, self.rank, None, self.size)
+
+    def all(self, items: list[T]) -> list[T]:
+        """The items of every process, in the order of ranks."""
+        return [item for own in self.each(items) for item in own]
+
+    def each(self, value: Any) -> list[Any]:
+        """What every process gave, in the order of ranks: plain data or tensors on the CPU."""
+        if self.size == 1:
+            return [value]
+        from torch import distributed
+
+        found: list[Any] = [None] * self.size
+        _reach(lambda: distributed.all_gather_object(found, value))
+        return found
+
+    def add(self, tensors: Sequence[Tensor]) -> None:
+        """Make each tensor the sum of what it is in all processes."""
+        if self.size > 1:
+            from torch import distributed
+
+            def at_once() -> None:
+                for work in [distributed.all_reduce(tensor, async_op=True) for tensor in tensors]:
+                    if work is not None:
+                        work.wait()
+
+            _reach(at_once)
+
+
+ALONE = Group()
+
+
+def leads() -> bool:
+    """Whether this process is alone, or the first of those that torchrun started."""
+    return not _started() or os.environ["RANK"] == "0"
+
+
+@contextmanager
+def joined(name: str) -> Iterator[tuple[Group, str]]:
+    """The group that this process belongs to and the device it has for itself (see `harness.device.claim`).
+
+    Raises UserError where the others cannot be reached.
+    """
+    from harness.device import claim
+
+    if not _started():
+        with claim(name) as device:
+            yield ALONE, device
+        return
+    import torch
+    from torch import distributed
+
+    gpus = name != "cpu" and torch.cuda.is_available()
+    _reach(lambda: distributed.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo"))
+    group = Group(distributed.get_rank(), distributed.get_world_size())
+    try:
+        with ExitStack() as held:
+            with _taking_turns(group, gpus):
+                device = held.enter_context(claim(name))
+            yield group, device
+    finally:
+        distributed.destroy_process_group()
+
+
+@contextmanager
+def _taking_turns(group: Group, gpus: bool) -> Iterator[None]:
+    """One training at a time takes its GPUs, so that no two wait for what the other has; all leave together."""
+    from harness.device import slots
+
+    if not gpus:
+        yield
+        return
+    with (slots() / "several.lock").open("w") as file:
+        if os.environ["LOCAL_RANK"] == "0":
+            fcntl.flock(file, fcntl.LOCK_EX)
+        group.each(None)
+        yield
+        group.each(None)
+
+
+def _started() -> bool:
+    """Whether torchrun started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def _reach(call: Callable[[], object]) -> None:
+    """Call what needs the other processes. Raises UserError where one of them is gone."""
+    try:
+        call()
+    except RuntimeError as error:
+        why = str(error).partition("\n")[0]
+        raise UserError(
+            f"another process of this training is lost ({why}); the same command goes on from the last saved state"
+        ) from error
