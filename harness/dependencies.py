@@ -36,23 +36,25 @@ SETTLED = {  # never an input of training and evaluation, nor is what it imports
 
 def job(*modules: str) -> list[str]:
     """Files behind the numbers of these modules: all they import but for `SETTLED`. Paths relative to the project."""
-    return _paths(modules, frozenset(SETTLED))
+    return list(_paths(modules, frozenset(SETTLED)))
 
 
 def whole(*modules: str) -> list[str]:
     """Files behind these modules, without exception."""
-    return _paths(modules, frozenset())
+    return list(_paths(modules, frozenset()))
 
 
-def _paths(modules: tuple[str, ...], stop: frozenset[str]) -> list[str]:
+@cache
+def _paths(modules: tuple[str, ...], stop: frozenset[str]) -> tuple[str, ...]:
     found: set[str] = set()
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
-        if name not in found | stop:
+        if name not in found and name not in stop:
             found.add(name)
             waiting.extend(imports(name))
-    return sorted(str(path.relative_to(ROOT)) for name in found if (path := _file(name)) and path.stat().st_size)
+    files = (path for name in found if (path := _file(name)) and path.stat().st_size)
+    return tuple(sorted(str(path.relative_to(ROOT)) for path in files))
 
 
 @cache
@@ -63,10 +65,19 @@ def imports(module: str) -> frozenset[str]:
         tree = ast.parse(path.read_text(encoding="utf-8")) if path else ast.Module([], [])
     except SyntaxError:
         return frozenset()
-    unread = {id(node) for block in ast.walk(tree) if _for_checkers(block) for node in ast.walk(block)}
-    names = {name for node in ast.walk(tree) if id(node) not in unread for name in _named(node)}
+    names = {name for statement in _statements(tree) for name in _named(statement)}
     parents = {".".join(name.split(".")[:end]) for name in names | {module} for end in range(1, name.count(".") + 1)}
     return frozenset(name for name in names | parents if name.split(".")[0] in PACKAGES and _file(name))
+
+
+def _statements(block: ast.AST) -> Iterator[ast.AST]:
+    """All statements below a block but those for type checkers alone; no expressions, of which files mostly consist."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        if part == "body" and _for_checkers(block):
+            continue
+        for statement in getattr(block, part, ()):
+            yield statement
+            yield from _statements(statement)
 
 
 def _for_checkers(node: ast.AST) -> bool:
@@ -82,6 +93,7 @@ def _named(node: ast.AST) -> Iterator[str]:
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@cache
 def _file(module: str) -> Path | None:
     path = ROOT.joinpath(*module.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
