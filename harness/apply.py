@@ -28,6 +28,7 @@ from torch import Tensor
 
 import impls
 from harness import cost, device, lock, model, provenance, records, tasks
+from harness.arguments import seed
 from harness.config import load_profile
 from harness.deterministic import be_deterministic
 from harness.errors import UserError, leave
@@ -132,7 +133,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m harness.apply", description="Apply a method to a trained model.")
     parser.add_argument("run", help="a run id, such as sixteen_heads-1a2b3c4d")
     parser.add_argument("--task", required=True, help=f"one of {', '.join(tasks.names())}")
-    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--seed", type=seed, required=True)
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when it fails")

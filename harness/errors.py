@@ -13,11 +13,21 @@ class UserError(Exception):
 
 
 def leave(main: Callable[[], int | None]) -> NoReturn:
-    """Run a command's `main` and exit: its own code, or 1 with the sentence of a UserError on stderr."""
+    """Run a command's `main` and exit: its own code, or 1 with one sentence on stderr.
+
+    The sentence is that of a UserError, or says which file the system refused: too long a name, no right, a full disk.
+    """
     try:
+        for word in sys.argv[1:]:
+            if word.encode(errors="replace").decode() != word:
+                raise UserError(f"the argument {word!r} is not UTF-8; write it in UTF-8")
         sys.exit(main() or 0)
     except UserError as error:
         sys.exit(str(error))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        sys.exit(f"{str(error.filename)[:200]}: {error.strerror}")
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -27,6 +27,7 @@ from torch import nn
 from tqdm import tqdm
 
 from harness import device, held, model, pretrained, provenance, records, suites, tasks
+from harness.arguments import seed, threads
 from harness.config import Profile, load_profile
 from harness.deterministic import be_deterministic
 from harness.errors import UserError, leave
@@ -148,11 +149,11 @@ def main() -> int:
     parser.add_argument("run", help="its name, a folder of results/runs")
     parser.add_argument("--suite", required=True, nargs="+", help="modules of harness/suites")
     parser.add_argument("--untrained", nargs="+", default=[], metavar="TASK", help="that no claim measures the run on")
-    parser.add_argument("--seed", required=True, type=int, help="of the training")
+    parser.add_argument("--seed", required=True, type=seed, help="of the training")
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
     parser.add_argument("--hub", help="a folder that stands for the Hugging Face Hub")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1 (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
+    parser.add_argument("--threads", type=threads, default=1, help="CPU threads (default: %(default)s)")
     parser.add_argument("--anew", action="store_true", help="measure even where an earlier record still holds")
     parser.add_argument("--strict", action="store_true", help="exit code 1 when a suite is blocked or failed")
     given = parser.parse_args()

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import data, device, outlook, pretrained, records, yamlio
+from harness.arguments import threads
 from harness.closed import check
 from harness.config import Profile, load_config, load_profile
 from harness.deterministic import be_deterministic
@@ -101,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--profile", help="a file of config/profiles (default: that of config/config.yaml)")
     parser.add_argument("--hub", help="a folder that stands for the Hugging Face Hub (default: likewise)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1 (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
+    parser.add_argument("--threads", type=threads, default=1, help="CPU threads (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=FOLDER, help="(default: %(default)s)")
     given = parser.parse_args(arguments)
     for suite in given.suite:

@@ -17,7 +17,7 @@ from typing import Literal
 from harness.errors import UserError, suggest
 
 SUITES = Path(__file__).parent / "suites"
-KEY = re.compile(r"([a-z0-9_]+)/([a-z0-9_-]+)/([a-z0-9_]+)(?:@(?:([0-9]+(?:\.[0-9]+)?)x|([0-9]+)))?")
+KEY = re.compile(r"([a-z0-9_]+)/([a-z0-9_-]+)/([a-z0-9_]+)(?:@(?:([0-9]{1,12}(?:\.[0-9]{1,12})?)x|([0-9]{1,12})))?")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness import lock, provenance, records, suites, tasks
+from harness.arguments import seed
 from harness.config import Profile, load_profile
 from harness.errors import UserError, leave
 from harness.files import write_json
@@ -71,8 +72,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.noise", description="Repeat a run in another order.")
     parser.add_argument("run", help="a run id, such as softmax-1a2b3c4d")
     parser.add_argument("--task", required=True, help=f"one of {', '.join(tasks.names())}")
-    parser.add_argument("--seed", type=int, required=True, help="of the weights, as in the run that is repeated")
-    parser.add_argument("--orders", type=int, nargs="+", required=True, help="seeds of the data, a repetition each")
+    parser.add_argument("--seed", type=seed, required=True, help="of the weights, as in the run that is repeated")
+    parser.add_argument("--orders", type=seed, nargs="+", required=True, help="seeds of the data, a repetition each")
     parser.add_argument("--suites", nargs="+", required=True, help="that measured the run")
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
     parser.add_argument("--hub", help="a folder that stands for the Hugging Face Hub")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import hub, outlook, studies
+from harness.arguments import seed
 from harness.config import Config, Profile, load_config, load_profile
 from harness.errors import leave
 from harness.metrics import load_suite
@@ -29,7 +30,7 @@ def add_options(parser: ArgumentParser) -> None:
     """The options of a step that reads the whole configuration: what `Plan.arguments` writes and `Plan.asked` reads."""
     parser.add_argument("--profile", help="instead of the one in config/config.yaml")
     parser.add_argument("--papers", nargs="+", help="likewise; `all` is every paper")
-    parser.add_argument("--seeds", type=int, nargs="+", help="likewise")
+    parser.add_argument("--seeds", type=seed, nargs="+", help="likewise")
     parser.add_argument("--suites", nargs="+", help="likewise")
 
 

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from harness import hub, provenance, records
+from harness.arguments import seed
 from harness.closed import Closed, Count, Text
 from harness.errors import UserError, leave
 from harness.files import write_json
@@ -84,7 +85,7 @@ def main() -> None:
     parser.add_argument("run", help="its name, a folder of results/runs")
     parser.add_argument("--impl", required=True, help="the name that stands for its mechanism")
     parser.add_argument("--task", required=True, help="the task whose models it is measured beside")
-    parser.add_argument("--seed", required=True, type=int, help="of the record; nothing is drawn")
+    parser.add_argument("--seed", required=True, type=seed, help="of the record; nothing is drawn")
     parser.add_argument("--hf", required=True, help="an id of the Hub, or a folder")
     parser.add_argument("--hub", help="a folder that stands for the Hub")
     given = parser.parse_args()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,10 +13,13 @@ from pydantic import Field, ValidationError
 
 from harness import suites
 from harness.closed import Closed
+from harness.errors import UserError
 from harness.metrics import Metric
 from harness.suites import Cell, Row
+from harness.yamlio import shorten
 
 RUNS = Path("results/runs")
+PLAIN = re.compile("[a-z0-9_-]{1,100}")
 MEND = "delete it and run snakemake again"
 
 
@@ -67,7 +71,10 @@ class Evaluation(Closed):
 
 
 def folder(run: str, task: str, seed: int, runs: Path = RUNS) -> Path:
-    """Where one trained model lies with everything about it."""
+    """Where one trained model lies with everything about it. Raises UserError for what cannot name a folder there."""
+    for name, what in ((run, "run"), (task, "task")):
+        if not PLAIN.fullmatch(name):
+            raise UserError(f"{shorten(name)!r} names no {what}; names have up to 100 of a-z, 0-9, _ and -")
     return runs / run / task / f"seed{seed}"
 
 

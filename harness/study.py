@@ -27,6 +27,7 @@ from typing import Any
 
 import impls
 from harness import dependencies, device, lock, provenance, records
+from harness.arguments import seed
 from harness.config import load_profile
 from harness.deterministic import be_deterministic
 from harness.errors import leave
@@ -147,7 +148,7 @@ def fingerprint(record: dict[str, Any], read: Iterable[str]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m harness.study", description="Make a study with one seed.")
     parser.add_argument("run", help="a run id, such as trigger_sinks-1a2b3c4d")
-    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--seed", type=seed, required=True)
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when the study fails")

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness import lock, provenance, tasks
+from harness.arguments import seed
 from harness.errors import UserError, leave
 from harness.files import write_json
 from harness.job import Job, find, tune_file
@@ -110,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.tune", description="Choose a run's learning rate.")
     parser.add_argument("run", help="a run id, such as softmax-1a2b3c4d")
     parser.add_argument("--task", required=True, help=f"one of {', '.join(tasks.names())}")
-    parser.add_argument("--seed", type=int, required=True, help="of all pilots; one that no run is trained with")
+    parser.add_argument("--seed", type=seed, required=True, help="of all pilots; one that no run is trained with")
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     given = parser.parse_args()

@@ -207,8 +207,9 @@ class _Reader:
             raise self._refuse(line, "a key must be plain text, with no tag, anchor, alias or nested value")
         if event.value == "<<" and event.implicit[0]:
             raise self._refuse(line, "merge keys (<<) are not read; write the keys out")
-        if not event.value or UNPRINTABLE.search(event.value):
-            raise self._refuse(line, f"the key {shorten(event.value)!r} is empty or holds a control character")
+        if not event.value or "\n" in event.value or UNPRINTABLE.search(event.value):
+            what = "is empty or holds a line break or a control character"
+            raise self._refuse(line, f"the key {shorten(event.value)!r} {what}")
         return event.value
 
     def _refuse(self, line: int, text: str) -> UserError:
