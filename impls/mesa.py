@@ -67,14 +67,17 @@ def regress(
         starts, state = ops.carry(inside.whole, write, before, torch.mul)
         H_start, G_start = starts.split([K, v.shape[-1]], dim=-1)
 
+        k_KC = k.mT.contiguous()  # laid out once for all steps of the solver
+
         def gram(x: Tensor) -> Tensor:
             """(H_t + diag(l)) x_t."""
-            return (x @ k.mT * weight) @ k + (x * inside.from_start) @ H_start + lamb * x
+            near = (x @ k_KC * weight) @ k
+            return near.addcmul_(x @ H_start, inside.from_start).addcmul_(lamb, x)
 
         # no eigenvalue of H is larger than its trace
         trace = beta.detach().sum(dim=(2, 3, 4)) * k.detach().square().sum(dim=-1).amax() + traces(H_BHKK.detach())
         x = solve(gram, q, 1 + trace.amax() / lamb.detach().amin())
-        y = (x @ k.mT * weight) @ v + (x * inside.from_start) @ G_start
+        y = torch.addcmul((x @ k_KC * weight) @ v, x @ G_start, inside.from_start)
         H_BHKK, G_BHKV = state.split([K, v.shape[-1]], dim=-1)
         return y.flatten(2, 3)[:, :, :T], H_BHKK, G_BHKV
 

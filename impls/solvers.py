@@ -29,13 +29,14 @@ def conjugate_gradients(apply: Callable[[Tensor], Tensor], b: Tensor) -> Tensor:
     """Hestenes and Stiefel 1952, all places at once, until the last of them is solved to rounding."""
     limits = torch.finfo(b.dtype)
     size = b.abs().amax(dim=-1, keepdim=True).clamp_min(limits.tiny)
-    r = p = b / size
-    x, left = torch.zeros_like(b), r.square().sum(dim=-1, keepdim=True)
+    p = b / size
+    x, r, left = torch.zeros_like(b), p.clone(), p.square().sum(dim=-1, keepdim=True)
     enough = left * (10 * limits.eps) ** 2
     for _ in range(10 * b.shape[-1]):
         Pp = apply(p)
         along = left / (p * Pp).sum(dim=-1, keepdim=True).clamp_min(limits.tiny)
-        x, r = torch.addcmul(x, along, p), torch.addcmul(r, along, Pp, value=-1)
+        x.addcmul_(along, p)
+        r.addcmul_(along, Pp, value=-1)
         left, before = r.square().sum(dim=-1, keepdim=True), left
         if not (left > enough).any():
             break
