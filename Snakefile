@@ -9,7 +9,7 @@ import sys
 
 from snakemake.utils import min_version
 
-from harness import dependencies, lock, outlook
+from harness import dependencies, lock, outlook, parent
 from harness.errors import UserError
 from harness.plan import Plan
 
@@ -20,8 +20,9 @@ try:
 except UserError as error:
     sys.exit(str(error))
 
-# jobs use the Python that runs Snakemake, whether its environment is activated or not
-shell.prefix(f"set -euo pipefail; PATH={shlex.quote(os.path.dirname(sys.executable))}:$PATH; ")
+# jobs use the Python that runs Snakemake, whether its environment is activated or not, and end with it (harness.parent)
+here = shlex.quote(os.path.dirname(sys.executable))
+shell.prefix(f"set -euo pipefail; export PATH={here}:$PATH {parent.VARIABLE}={os.getpid()}; exec ")
 
 
 NOTHING = "(?!)"  # a pattern that matches no name

@@ -3,6 +3,7 @@
     results/measurements.{csv,parquet,json}   one measurement a row, the same rows in each, sorted
     results/runs.json                         one training a record, with its suites and, for what is missing, why
     results/items.parquet                     scores behind the measurements, see harness.items
+    results/SHA256SUMS                        checksums of these, by which their readers see damage; written last
 
 Only finite numbers of the runs, seeds, suites and cells that config and papers ask for get into the tables. What was
 not measured is no row: never 0, -1 or NaN. A file that is damaged, or that says it is of another run or seed than its
@@ -24,7 +25,7 @@ from typing import Any
 
 from harness import costs, items, records, suites
 from harness.errors import leave
-from harness.files import read_json, write_atomic
+from harness.files import read_json, write_atomic, write_sums
 from harness.metrics import load_suite
 from harness.plan import Plan, add_options
 from harness.records import Evaluation
@@ -45,6 +46,7 @@ COLUMNS = {
     "unit": str,
     "commit": str,
 }
+TABLES = ("measurements.csv", "measurements.parquet", "measurements.json", "runs.json", "items.parquet")
 CURVE_POINTS = 200  # of each learning curve in runs.json
 Table = list[dict[str, Any]]
 
@@ -228,6 +230,7 @@ def main() -> None:
     costs.merged(trainings, read_json(costs.FILE) if costs.FILE.is_file() else {})
     write(rows, trainings, Path("results"))
     write_items(rows, Path("results"))
+    write_sums(Path("results"), *TABLES)
     print(*report(rows, trainings), sep="\n", file=sys.stderr)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import sys
 import time
 import traceback
@@ -31,7 +32,7 @@ from harness import cost, device, lock, model, provenance, records, tasks
 from harness.arguments import seed
 from harness.config import load_profile
 from harness.deterministic import be_deterministic
-from harness.errors import UserError, leave
+from harness.errors import UserError, leave, of_machine
 from harness.files import write_atomic, write_json
 from harness.job import Job, find
 from harness.records import Evaluation, Measurement
@@ -61,6 +62,8 @@ def make(job: Job, effort: float, on: str) -> dict[str, Any]:
     try:
         applied = apply(job, base, effort, on)
     except Exception as error:  # whatever a method raises is the reason of its failure
+        if of_machine(error):
+            raise
         traceback.print_exc()
         reason = " ".join(f"{type(error).__name__}: {error}".split())
     record = describe(job, base, effort, on) | dict(applied.record)
@@ -68,7 +71,9 @@ def make(job: Job, effort: float, on: str) -> dict[str, Any]:
     record["seconds"] = round(record["seconds"], 3)
     shared = ("run", "impl", "task", "seed", "status", "reason", "commit", "seconds")
     measured = Evaluation(**{key: record[key] for key in shared}, suite=METHOD, rows=applied.rows)
-    write_atomic(job.folder / "model.safetensors", save(dict(applied.weights)))
+    content = save(dict(applied.weights))
+    record["digest"] = hashlib.sha256(content).hexdigest()
+    write_atomic(job.folder / "model.safetensors", content)
     write_json(job.folder / "method.json", measured.model_dump(exclude={"raw"}))
     write_json(job.folder / "run.json", record)
     return record

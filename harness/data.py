@@ -47,10 +47,16 @@ class Corpus:
         self.folder = folder
         if not (folder / "manifest.json").is_file():
             raise UserError(f"{folder}/manifest.json is missing; {REMAKE}")
-        self.manifest: dict[str, Any] = read_json(folder / "manifest.json")
-        self.vocab: int = self.manifest["tokenizer"]["vocab"]
-        self.digest = sha256_file(folder / "manifest.json")
-        self.token_bytes_V = np.load(self.file("token_bytes.npy"))
+        try:
+            self.manifest: dict[str, Any] = read_json(folder / "manifest.json")
+            self.vocab: int = self.manifest["tokenizer"]["vocab"]
+            self.digest = sha256_file(folder / "manifest.json")
+            self.token_bytes_V = np.load(self.file("token_bytes.npy"))
+            whole = len(self.token_bytes_V) == self.vocab
+        except (ValueError, KeyError, TypeError):
+            whole = False
+        if not whole:
+            raise UserError(f"{folder}/manifest.json is damaged; delete {folder} and {REMAKE}")
 
     def file(self, name: str) -> Path:
         """The path of a file that is as the manifest says. Raises UserError, naming it, when it is not."""

@@ -1,11 +1,26 @@
-"""The one exception that a user can cause, and how a command ends when it is raised."""
+"""The one exception that a user can cause, what a machine can refuse, and how a command ends when it is raised."""
 
 from __future__ import annotations
 
 import difflib
+import errno
 import sys
 from collections.abc import Callable, Iterable
 from typing import NoReturn
+
+from harness.parent import end_with_workflow
+
+MENDS = {  # what a machine can refuse to any command, and the mend
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the limit of open files of the machine",
+    errno.EROFS: "make it writable",
+    errno.EACCES: "make it accessible",
+    errno.EPERM: "make it accessible",
+    errno.EIO: "look at the disk",
+}
 
 
 class UserError(Exception):
@@ -15,8 +30,10 @@ class UserError(Exception):
 def leave(main: Callable[[], int | None]) -> NoReturn:
     """Run a command's `main` and exit: its own code, or 1 with one sentence on stderr.
 
-    The sentence is that of a UserError, or says which file the system refused: too long a name, no right, a full disk.
+    The sentence is that of a UserError, or says which file the system refused and why: too long a name, no right, a
+    full disk.
     """
+    end_with_workflow()
     try:
         for word in sys.argv[1:]:
             if word.encode(errors="replace").decode() != word:
@@ -25,11 +42,17 @@ def leave(main: Callable[[], int | None]) -> NoReturn:
     except UserError as error:
         sys.exit(str(error))
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and not of_machine(error):
             raise
-        sys.exit(f"{str(error.filename)[:200]}: {error.strerror}")
+        mend = f"; {MENDS[error.errno or 0]}, then run this again" if of_machine(error) else ""
+        sys.exit(f"{str(error.filename or 'a file')[:200]}: {error.strerror}{mend}")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def of_machine(error: BaseException) -> bool:
+    """Whether the machine refused something that it can grant another time: space, open files, access."""
+    return isinstance(error, OSError) and error.errno in MENDS
 
 
 def suggest(name: object, valid: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ from harness import device, held, model, pretrained, provenance, records, suites
 from harness.arguments import seed, threads
 from harness.config import Profile, load_profile
 from harness.deterministic import be_deterministic
-from harness.errors import UserError, leave
+from harness.errors import UserError, leave, of_machine
 from harness.files import write_json
 from harness.metrics import load_suite
 from harness.records import Evaluation
@@ -112,6 +112,8 @@ def measure(
                 else:
                     found[row.cell] = row
     except Exception as error:
+        if of_machine(error):
+            raise
         traceback.print_exc()
         reason = " ".join(str(error if isinstance(error, UserError) else f"{type(error).__name__}: {error}").split())
     numbers = [found[cell] for cell in wanted if cell in found and is_number(found[cell])]

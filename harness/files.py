@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+from harness.errors import UserError
+from harness.parent import alive
+
+SUMS = "SHA256SUMS"  # checksums of a folder's files, as `sha256sum --check` reads them
+
 
 def write_atomic(path: str | Path, content: bytes | str) -> None:
-    """Write beside the target, flush to disk, then rename over it. Makes parent folders; text is UTF-8."""
+    """Write beside the target, flush to disk, then rename over it. Makes parent folders; text is UTF-8.
+
+    What a killed writer of the same file left is removed. Raises OSError that names the file when it cannot be written.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    side = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    node = os.uname().nodename
+    side = path.with_name(f".{path.name}.{os.getpid()}@{node}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*@{glob.escape(node)}.tmp"):
+            pid = left.name.removeprefix(f".{path.name}.").partition("@")[0]
+            if pid.isdigit() and not alive(int(pid)):
+                left.unlink(missing_ok=True)
         with side.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         side.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         side.unlink(missing_ok=True)
 
@@ -43,3 +59,22 @@ def sha256_file(path: str | Path) -> str:
     """Hexadecimal SHA-256 of a file's bytes."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seal(*values: Any) -> str:
+    """Hexadecimal SHA-256 of values that JSON can hold, to be kept beside them."""
+    return hashlib.sha256(dump_json(values).encode()).hexdigest()
+
+
+def write_sums(folder: Path, *names: str) -> None:
+    """Write the checksums of these files of a folder beside them."""
+    write_atomic(folder / SUMS, "".join(f"{sha256_file(folder / name)}  {name}\n" for name in names))
+
+
+def verify(path: Path, maker: str) -> None:
+    """Raises UserError where the checksums beside a file list it with another content. `maker` is a command."""
+    sums = path.with_name(SUMS)
+    if path.is_file() and sums.is_file():
+        listed = {name: digest for digest, _, name in (line.partition("  ") for line in sums.read_text().splitlines())}
+        if listed.get(path.name, sha256_file(path)) != sha256_file(path):
+            raise UserError(f"{path} is damaged (its SHA-256 is not that of {sums}); make it again with {maker}")

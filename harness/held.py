@@ -16,7 +16,7 @@ from typing import Any
 
 from harness import dependencies, hub, provenance, records
 from harness.config import Profile
-from harness.files import sha256_file, write_json
+from harness.files import read_json, seal, sha256_file, write_json
 from harness.metrics import load_suite
 from harness.records import Evaluation
 from harness.runs import canonical
@@ -61,15 +61,19 @@ def find(run: str, suite: str, seed: int, basis: str, state: Path = STATE) -> Ev
     """The record that was kept, if it rests on this very basis."""
     task = load_suite(suite).TASK
     path = records.folder(run, task, seed, state) / f"{suite}.json"
+    wanted = {"run": run, "task": task, "seed": seed, "suite": suite, "status": "ok", "basis": basis}
     try:
-        kept = records.read_evaluation(path, run=run, task=task, seed=seed, suite=suite, status="ok", basis=basis)
-    except ValueError:  # none, a damaged one, or one of something else
+        kept = read_json(path)
+        record = Evaluation.model_validate(kept["record"])
+        whole = kept["seal"] == seal(kept["record"])
+    except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one
         return None
-    return kept
+    return record if whole and wanted.items() <= vars(record).items() else None
 
 
 def keep(record: Evaluation, state: Path = STATE) -> None:
     """A copy of a record that is `ok`, with what the model wrote."""
     if record.status == "ok" and record.basis:
         path = records.folder(record.run, record.task, record.seed, state) / f"{record.suite}.json"
-        write_json(path, record.model_dump())
+        kept = record.model_dump()
+        write_json(path, {"record": kept, "seal": seal(kept)})

@@ -11,13 +11,13 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from harness import dependencies, provenance
 from harness.errors import UserError, leave
-from harness.files import read_json, sha256_file, write_json
+from harness.files import read_json, sha256_file, verify, write_json
 from harness.measured import Place
 from harness.plan import Plan, add_options
 from harness.runs import RunSettings, canonical
@@ -25,6 +25,7 @@ from harness.studies import timed
 
 FOLDER = Path("results/history")
 NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9-]+\.json")
+CLOCK = "%Y-%m-%d %H:%M:%S"  # UTC
 PASSING = ("time", "commit")  # what may differ between two builds that found out the same
 INPUTS = ("profile", "seeds", "suites", "settings", "specs", "mechanisms", "code", "versions", "hardware")
 PARTS = {*PASSING, *INPUTS, "runs", "values", "verdicts"}
@@ -47,7 +48,7 @@ def snapshot(plan: Plan, results: Path, now: datetime) -> dict[str, Any]:
         values.setdefault(row["run"], {}).setdefault(place, {})[str(row["seed"])] = row["value"]
     impls = sorted({run.impl for run in plan.runs.values() if not run.hf})
     return {
-        "time": now.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        "time": now.astimezone(UTC).strftime(CLOCK),
         "commit": provenance.commit(),
         "profile": plan.profile.name,
         "seeds": list(plan.config.seeds),
@@ -69,10 +70,17 @@ def snapshot(plan: Plan, results: Path, now: datetime) -> dict[str, Any]:
 
 
 def keep(record: Mapping[str, Any], folder: Path = FOLDER) -> Path | None:
-    """Write a record and the index; None where the latest record says the same, which is then left alone."""
+    """Write a record and the index; None where the latest record says the same, which is then left alone.
+
+    Where the clock was put back, a record is of one second after the latest, so that records stay in order.
+    """
     kept = names(folder)
     made = None
-    if not kept or _lasting(read(folder / kept[-1])) != _lasting(record):
+    latest = read(folder / kept[-1]) if kept else None
+    if latest is None or _lasting(latest) != _lasting(record):
+        if latest is not None and record["time"] <= latest["time"]:
+            after = datetime.strptime(latest["time"], CLOCK) + timedelta(seconds=1)
+            record = {**record, "time": after.strftime(CLOCK)}
         stamp = re.sub(r"[-: ]", "", str(record["time"]))
         commit = re.sub(r"[^a-z0-9-]", "", str(record["commit"]))
         made = folder / f"{stamp[:8]}T{stamp[8:]}Z-{commit[:12]}{'-dirty' * commit.endswith('-dirty')}.json"
@@ -149,6 +157,7 @@ def _distinct(found: Iterable[Mapping[str, Any] | None]) -> dict[str, list[str]]
 
 
 def _read(path: Path, step: str) -> Any:
+    verify(path, f"python -m harness.{step}")
     try:
         return read_json(path)
     except (OSError, ValueError):

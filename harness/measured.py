@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import UserError
-from harness.files import read_json
+from harness.files import read_json, verify
 
 COLUMNS = {"run", "seed", "suite", "task", "length", "metric", "value", "n"}
 
@@ -77,8 +77,10 @@ class Measurements:
 
 
 def read(measurements: Path, runs: Path, items: Path | None = None) -> Measurements:
-    """Read the tables. Raises UserError that names the file and the step that makes it."""
+    """Read the tables. Raises UserError that names the file and the step that makes it, where one is damaged too."""
     found = Measurements()
+    for path in filter(None, (measurements, runs, items)):
+        verify(path, "python -m harness.aggregate")
     for row in _rows(measurements):
         key, seed = (str(row["run"]), _place(row)), int(row["seed"])
         value = Value(float(row["value"] or "nan"), int(row["n"] or 0))

@@ -23,6 +23,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, rms_norm, silu
 
 import impls
+from harness.errors import UserError
+from harness.files import sha256_file
 from harness.tasks import ModelSettings
 from impls import ops
 from impls.convs import short_conv
@@ -244,15 +246,18 @@ def build(shape: Shape, seed: int) -> LM:
 def load(folder: Path, device: str = "cpu") -> LM:
     """The trained model of results/runs/<run>/<task>/seed<k>, in evaluation mode.
 
-    Raises ValueError when its training failed, with the recorded reason.
+    Raises ValueError when its training failed, with the recorded reason, and UserError when its weights are damaged.
     """
     from safetensors.torch import load_file
 
     record = json.loads((folder / "run.json").read_text())
     if record["status"] != "ok":
         raise ValueError(f"training {record['status']}: {record['reason']}")
+    path = folder / "model.safetensors"
+    if record.get("digest") not in (None, sha256_file(path)):
+        raise UserError(f"{path} is damaged (its SHA-256 is not that of run.json); delete it and run snakemake again")
     model = build(Shape(**record["model"]), seed=0)
-    model.load_state_dict(load_file(folder / "model.safetensors"))
+    model.load_state_dict(load_file(path))
     return model.to(device).eval()
 
 

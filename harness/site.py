@@ -22,6 +22,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness.errors import leave
+from harness.parent import alive
 from harness.plan import Plan, add_options
 from harness.report import (
     crate,
@@ -173,17 +174,6 @@ def recover(out: Path) -> None:
             left.rename(out)
         else:
             shutil.rmtree(left)
-
-
-def alive(pid: int) -> bool:
-    """Whether a process of this number runs."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def main() -> None:

@@ -30,8 +30,8 @@ from harness import dependencies, device, lock, provenance, records
 from harness.arguments import seed
 from harness.config import load_profile
 from harness.deterministic import be_deterministic
-from harness.errors import leave
-from harness.files import sha256_file, write_atomic, write_json
+from harness.errors import leave, of_machine
+from harness.files import seal, sha256_file, write_atomic, write_json
 from harness.job import Job, find
 from harness.metrics import Metric
 from harness.records import Evaluation
@@ -50,7 +50,7 @@ class Notebook(Log):
     def kept(self, part: str) -> list[Row] | None:
         try:
             found = json.loads((self.folder / f"{part}.json").read_text(encoding="utf-8"))
-            rows = [Row(**row) for row in found["rows"]] if found["mark"] == self.mark else None
+            rows = [Row(**row) for row in found["rows"]] if found["mark"] == seal(self.mark, found["rows"]) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
         if rows is not None:
@@ -59,7 +59,7 @@ class Notebook(Log):
 
     def keep(self, part: str, rows: list[Row]) -> None:
         plain = [dataclasses.asdict(row) | {"items": [float(item) for item in row.items]} for row in rows]
-        write_atomic(self.folder / f"{part}.json", json.dumps({"mark": self.mark, "rows": plain}))
+        write_atomic(self.folder / f"{part}.json", json.dumps({"mark": seal(self.mark, plain), "rows": plain}))
         now = time.perf_counter()
         self.say(f"{self.title}: {part}, {len(rows)} measurements in {now - self.start:.1f} s")
         self.start = now
@@ -87,6 +87,8 @@ def make(job: Job, effort: float, on: str, say: Callable[[str], None]) -> dict[s
         reason = f"announced by cells() but not in METRICS: {', '.join(unknown)}" if unknown else None
         reason = reason or shortfall(wanted, found)
     except Exception as error:  # whatever a study raises is the reason of its failure
+        if of_machine(error):
+            raise
         traceback.print_exc()
         reason = " ".join(f"{type(error).__name__}: {error}".split())
     rows = [found[cell] for cell in wanted if cell in found and is_number(found[cell]) and cell[2] in metrics]

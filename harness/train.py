@@ -193,7 +193,9 @@ def _write(job: Job, fit: Any, record: dict[str, Any]) -> dict[str, Any]:
         record |= {"processes": fit.processes, "halved": fit.memory.halved}
         record |= {"final_loss": fit.final_loss() if ok else None}
     weights = {name: tensor.cpu().contiguous() for name, tensor in fit.model.state_dict().items()} if ok else {}
-    write_atomic(job.folder / "model.safetensors", save(weights))
+    content = save(weights)
+    record["digest"] = hashlib.sha256(content).hexdigest()
+    write_atomic(job.folder / "model.safetensors", content)
     write_atomic(job.folder / "curve.jsonl", "".join(fit.curve) if fit else "")
     write_json(job.folder / "run.json", record)
     job.state_file.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from harness import history
 from harness.config import Profile
 from harness.errors import UserError
-from harness.files import read_json
+from harness.files import read_json, verify
 from harness.metrics import load_suite
 from harness.plan import Plan
 from harness.proofs.record import read as read_proofs
@@ -30,6 +30,8 @@ BUILDS = 20  # shown at most
 
 def load(plan: Plan, results: Path) -> Evidence:
     """Read `results`. Raises UserError that names the missing file and the step that makes it."""
+    for name in ("runs.json", "measurements.parquet", "items.parquet"):
+        verify(results / name, "python -m harness.aggregate")
     records = _read(results / "runs.json", "harness.aggregate")
     verdicts = _read(results / "verdicts.json", "harness.judge")
     names = {slug: run_ids(paper, plan.profile) for slug, paper in plan.papers.items()}

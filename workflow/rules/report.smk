@@ -29,6 +29,7 @@ rule aggregate:
         tables=expand("results/measurements.{kind}", kind=["csv", "parquet", "json"]),
         runs="results/runs.json",
         scores="results/items.parquet",
+        sums="results/SHA256SUMS",
     log:
         "results/log/aggregate.log",
     benchmark:
