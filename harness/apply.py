@@ -29,7 +29,7 @@ from torch import Tensor
 
 import impls
 from harness import cost, device, lock, model, provenance, records, tasks
-from harness.arguments import seed
+from harness.arguments import device_name, seed
 from harness.config import load_profile
 from harness.deterministic import be_deterministic
 from harness.errors import UserError, leave, of_machine
@@ -140,7 +140,9 @@ def main() -> int:
     parser.add_argument("--task", required=True, help=f"one of {', '.join(tasks.names())}")
     parser.add_argument("--seed", type=seed, required=True)
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    parser.add_argument(
+        "--device", type=device_name, default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when it fails")
     given = parser.parse_args()
     job = find(given.run, given.task, given.seed, given.profile, "apply")

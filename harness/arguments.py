@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError
 
+from harness.config import known_device
 from harness.yamlio import shorten
 
 
@@ -16,6 +17,14 @@ def seed(text: str) -> int:
 def threads(text: str) -> int:
     """A whole number from 1 to 1024."""
     return _whole(text, 1, 1024)
+
+
+def device_name(text: str) -> str:
+    """auto, cpu, cuda or cuda:0."""
+    try:
+        return known_device(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def _whole(text: str, least: int, most: int) -> int:

@@ -25,9 +25,10 @@ PAPERS = Path("papers")
 DATA = Path("results/data")
 
 
-def _device(text: str) -> str:
+def known_device(text: str) -> str:
+    """The text itself if it names a device. Raises ValueError with a sentence otherwise."""
     if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,2})?", text):
-        raise ValueError(f"{text!r} is not a device; use auto, cpu, cuda or cuda:0")
+        raise ValueError(f"{yamlio.shorten(text)!r} is not a device; use auto, cpu, cuda or cuda:0")
     return text
 
 
@@ -42,7 +43,7 @@ class Config(Closed):
     papers: Annotated[Distinct[Slug] | Literal["all"], BeforeValidator(_listed)] = "all"
     seeds: Distinct[Seed] = (0, 1, 2)
     suites: Distinct[Name] = ("loss", "recall")
-    device: Annotated[str, AfterValidator(_device)] = "auto"
+    device: Annotated[str, AfterValidator(known_device)] = "auto"
     hub: Text | None = None  # a folder that stands for the Hugging Face Hub, with folders named like its ids
     strict: bool = False  # leave with an error when a run fails, instead of reporting it on its page
 

@@ -27,7 +27,7 @@ from torch import nn
 from tqdm import tqdm
 
 from harness import device, held, model, pretrained, provenance, records, suites, tasks
-from harness.arguments import seed, threads
+from harness.arguments import device_name, seed, threads
 from harness.config import Profile, load_profile
 from harness.deterministic import be_deterministic
 from harness.errors import UserError, leave, of_machine
@@ -154,7 +154,9 @@ def main() -> int:
     parser.add_argument("--seed", required=True, type=seed, help="of the training")
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
     parser.add_argument("--hub", help="a folder that stands for the Hugging Face Hub")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1 (default: %(default)s)")
+    parser.add_argument(
+        "--device", type=device_name, default="auto", help="auto, cpu, cuda or cuda:1 (default: %(default)s)"
+    )
     parser.add_argument("--threads", type=threads, default=1, help="CPU threads (default: %(default)s)")
     parser.add_argument("--anew", action="store_true", help="measure even where an earlier record still holds")
     parser.add_argument("--strict", action="store_true", help="exit code 1 when a suite is blocked or failed")

@@ -15,10 +15,10 @@ OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
 
 def place(name: str, hub: str | None) -> Path | None:
     """The local folder of what the Hub calls `name`, or None where it is to be fetched."""
-    for folder in [Path(hub) / name] if hub else []:
-        if folder.is_dir():
+    for folder in [*([Path(hub) / name] if hub else []), Path(name)]:
+        if os.path.isdir(folder):  # False for what is too long for a name, too
             return folder.resolve()
-    return Path(name).resolve() if Path(name).is_dir() else None
+    return None
 
 
 def files(name: str, hub: str | None) -> list[Path]:
@@ -37,7 +37,7 @@ def obstacle(dataset: str, hub: str | None, modules: Iterable[str] = ()) -> str 
     lacking = [module for module in modules if find_spec(module) is None]
     if lacking:
         return f"its scoring needs {', '.join(lacking)}; pip install {' '.join(lacking)}"
-    if hub and not (Path(hub) / dataset).is_dir():
+    if hub and not os.path.isdir(Path(hub) / dataset):
         return f"its data set is not in the folder that stands for the Hub ({dataset} in {hub})"
     if not hub and offline():
         return f"its data set {dataset} is on the Hub, and the environment says to stay offline"

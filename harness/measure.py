@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import data, device, outlook, pretrained, records, yamlio
-from harness.arguments import threads
+from harness.arguments import device_name, threads
 from harness.closed import check
 from harness.config import Profile, load_config, load_profile
 from harness.deterministic import be_deterministic
@@ -35,7 +35,11 @@ FOLDER = Path("results/measured")
 
 def measure(name: str, suites: Sequence[str], profile: Profile, on: str, out: Path = FOLDER) -> Iterator[Evaluation]:
     """The record of each suite, kept under `out`. Raises UserError where the model cannot be read."""
-    run = run_settings(Run.model_validate({"hf": name}), profile)
+    given = yamlio.Document("the model", {"hf": name})
+    named = check(Run, given.value, given)
+    given.refuse()
+    assert named is not None
+    run = run_settings(named, profile)
     (task,) = {load_suite(suite).TASK for suite in suites}
     trained = pretrained.record(run.id, run.impl, task, 0, name, profile.hub)
     if trained["status"] != "ok":
@@ -101,7 +105,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--set", nargs="+", default=[], metavar="SUITE.KEY=VALUE", help="as zeroshot.limit=100")
     parser.add_argument("--profile", help="a file of config/profiles (default: that of config/config.yaml)")
     parser.add_argument("--hub", help="a folder that stands for the Hugging Face Hub (default: likewise)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1 (default: %(default)s)")
+    parser.add_argument(
+        "--device", type=device_name, default="auto", help="auto, cpu, cuda or cuda:1 (default: %(default)s)"
+    )
     parser.add_argument("--threads", type=threads, default=1, help="CPU threads (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=FOLDER, help="(default: %(default)s)")
     given = parser.parse_args(arguments)

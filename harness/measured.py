@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from harness.errors import UserError
 from harness.files import read_json, verify
+from harness.yamlio import shorten
 
 COLUMNS = {"run", "seed", "suite", "task", "length", "metric", "value", "n"}
 
@@ -81,33 +83,52 @@ def read(measurements: Path, runs: Path, items: Path | None = None) -> Measureme
     found = Measurements()
     for path in filter(None, (measurements, runs, items)):
         verify(path, "python -m harness.aggregate")
-    for row in _rows(measurements):
-        key, seed = (str(row["run"]), _place(row)), int(row["seed"])
-        value = Value(float(row["value"] or "nan"), int(row["n"] or 0))
-        if math.isfinite(value.value) and found.values.setdefault(key, {}).setdefault(seed, value) != value:
-            raise UserError(
-                f"{measurements}: {key[0]} seed {seed} has two values of {key[1]}; run python -m harness.aggregate"
-            )
-    for training in _json(runs):
-        found.trainings[training["run"], training["task"], training["seed"]] = training
+    with _whole(measurements):
+        for row in _rows(measurements):
+            key, seed = (str(row["run"]), _place(row)), int(row["seed"])
+            value = Value(float(row["value"] or "nan"), int(row["n"] or 0))
+            if math.isfinite(value.value) and found.values.setdefault(key, {}).setdefault(seed, value) != value:
+                raise UserError(
+                    f"{measurements}: {key[0]} seed {seed} has two values of {key[1]}; run python -m harness.aggregate"
+                )
+    with _whole(runs):
+        for training in read_json(runs):
+            found.trainings[training["run"], training["task"], training["seed"]] = training
     if items is not None and items.is_file():
-        _read_items(items, found)
+        with _whole(items):
+            _read_items(items, found)
     return found
 
 
-def _rows(path: Path) -> Iterable[Mapping[str, Any]]:
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """What a missing or damaged file makes its reader raise becomes one sentence of a UserError."""
     try:
-        if path.suffix == ".parquet":
-            from pyarrow import parquet
-
-            rows = parquet.read_table(path).to_pylist()
-        else:
-            with path.open(encoding="utf-8", newline="") as file:
-                rows = list(csv.DictReader(file))
+        yield
     except FileNotFoundError:
         raise UserError(f"{path} is not there; make it with python -m harness.aggregate") from None
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path} cannot be read ({error}); make it again with python -m harness.aggregate") from None
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+        csv.Error,
+    ) as error:
+        why = shorten(" ".join(str(error).split()), 120)
+        raise UserError(f"{path} cannot be read ({why}); make it again with python -m harness.aggregate") from None
+
+
+def _rows(path: Path) -> Iterable[Mapping[str, Any]]:
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        rows = parquet.read_table(path).to_pylist()
+    else:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
     lacking = COLUMNS - set(rows[0]) if rows else set()
     if lacking:
         raise UserError(f"{path} lacks the column {min(lacking)!r}; make it again with python -m harness.aggregate")
@@ -117,15 +138,6 @@ def _rows(path: Path) -> Iterable[Mapping[str, Any]]:
 def _place(row: Mapping[str, Any]) -> Place:
     length = row["length"]
     return Place(row["suite"], row["task"], row["metric"], None if length in (None, "") else int(length))
-
-
-def _json(path: Path) -> Any:
-    try:
-        return read_json(path)
-    except FileNotFoundError:
-        raise UserError(f"{path} is not there; make it with python -m harness.aggregate") from None
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON ({error}); make it again with python -m harness.aggregate") from None
 
 
 def _read_items(path: Path, found: Measurements) -> None:

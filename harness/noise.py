@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness import lock, provenance, records, suites, tasks
-from harness.arguments import seed
+from harness.arguments import device_name, seed
 from harness.config import Profile, load_profile
 from harness.errors import UserError, leave
 from harness.files import write_json
@@ -77,7 +77,9 @@ def main() -> None:
     parser.add_argument("--suites", nargs="+", required=True, help="that measured the run")
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
     parser.add_argument("--hub", help="a folder that stands for the Hugging Face Hub")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    parser.add_argument(
+        "--device", type=device_name, default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
+    )
     given = parser.parse_args()
     profile = load_profile(given.profile)
     if given.hub:

@@ -9,6 +9,7 @@ gap with that reason in the records; where it is mended, the suite is measured a
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,7 +30,7 @@ Reasons = Mapping[str, str]  # by task of a suite
 def refuse(config: Config, profile: Profile) -> None:
     """Raises UserError for a folder or a file that is named and is not there, or a corpus that is out of reach."""
     faults = []
-    if config.hub and not Path(config.hub).is_dir():
+    if config.hub and not os.path.isdir(config.hub):
         faults.append(f"hub: {config.hub} is no folder; it is to hold folders named like the ids of the Hub")
     for suite in config.suites:
         named = getattr(load_suite(suite), "named", lambda profile: {})

@@ -110,10 +110,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--verdicts", type=Path, default=Path("results/verdicts.json"))
     parser.add_argument("--runs", type=Path, default=Path("results/runs.json"))
     given = parser.parse_args(arguments)
+    tables = []
     for path, step in ((given.verdicts, "harness.judge"), (given.runs, "harness.aggregate")):
-        if not path.is_file():
-            raise UserError(f"{path} is not there; make it with python -m {step}")
-    print(*lines(list(needs(read_json(given.verdicts), read_json(given.runs)))), sep="\n")
+        try:
+            tables.append(read_json(path))
+        except (OSError, ValueError, RecursionError):
+            raise UserError(f"{path} is not there, or damaged; make it with python -m {step}") from None
+    try:
+        found = list(needs(*tables))
+    except (LookupError, TypeError, AttributeError):
+        raise UserError(
+            f"{given.verdicts} and {given.runs} are not tables of a build; make them with snakemake"
+        ) from None
+    print(*lines(found), sep="\n")
 
 
 if __name__ == "__main__":

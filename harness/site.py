@@ -21,7 +21,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from harness.errors import leave
+from harness.errors import UserError, leave
 from harness.parent import alive
 from harness.plan import Plan, add_options
 from harness.report import (
@@ -49,12 +49,15 @@ from harness.report.tables import Table
 
 RESULTS = Path("results")
 TEMPLATES = Path(__file__).parent.parent / "templates"
+SITE = Path("assets/index.js")  # what is there in every site
 BATCH = 50  # pages
 SOURCES = (overview, paper, suite, efficiency, run, raw, literature, history, proof, reference)
 
 
 def build(evidence: Evidence, out: Path) -> int:
     """Write the site to `out` in place of what is there; the number of pages."""
+    if os.path.lexists(out) and not (out / SITE).is_file() and not (out.is_dir() and not any(out.iterdir())):
+        raise UserError(f"{out} is there and is no site, so it is not replaced; give --out another folder")
     out.parent.mkdir(parents=True, exist_ok=True)
     recover(out)
     side = Path(tempfile.mkdtemp(prefix=f".{out.name}.{os.getpid()}.", dir=out.parent))

@@ -27,7 +27,7 @@ from typing import Any
 
 import impls
 from harness import dependencies, device, lock, provenance, records
-from harness.arguments import seed
+from harness.arguments import device_name, seed
 from harness.config import load_profile
 from harness.deterministic import be_deterministic
 from harness.errors import leave, of_machine
@@ -152,7 +152,9 @@ def main() -> int:
     parser.add_argument("run", help="a run id, such as trigger_sinks-1a2b3c4d")
     parser.add_argument("--seed", type=seed, required=True)
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    parser.add_argument(
+        "--device", type=device_name, default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when the study fails")
     given = parser.parse_args()
     job = find(given.run, STUDY, given.seed, given.profile, "study")

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness import lock, parallel, provenance, tasks
+from harness.arguments import device_name, seed
 from harness.errors import UserError, leave
 from harness.files import write_atomic, write_json
 from harness.job import Job, find, with_grid
@@ -212,9 +213,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m harness.train", description="Train a run on a task with one seed.")
     parser.add_argument("run", help="a run id, such as softmax-1a2b3c4d")
     parser.add_argument("--task", required=True, help=f"one of {', '.join(tasks.names())}")
-    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--seed", type=seed, required=True)
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    parser.add_argument(
+        "--device", type=device_name, default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when the run fails or diverges")
     given = parser.parse_args()
     job = with_grid(find(given.run, given.task, given.seed, given.profile))

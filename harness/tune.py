@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness import lock, provenance, tasks
-from harness.arguments import seed
+from harness.arguments import device_name, seed
 from harness.errors import UserError, leave
 from harness.files import write_json
 from harness.job import Job, find, tune_file
@@ -113,7 +113,9 @@ def main() -> None:
     parser.add_argument("--task", required=True, help=f"one of {', '.join(tasks.names())}")
     parser.add_argument("--seed", type=seed, required=True, help="of all pilots; one that no run is trained with")
     parser.add_argument("--profile", required=True, help="a file of config/profiles, without .yaml")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    parser.add_argument(
+        "--device", type=device_name, default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
+    )
     given = parser.parse_args()
     job = find(given.run, given.task, given.seed, given.profile)
     if not tuned(job.run, job.task):

@@ -37,7 +37,8 @@ def test_equal_inputs_give_equal_bytes_under_another_hash_seed(tmp_path):
 
 def test_a_build_that_dies_leaves_the_old_site(tmp_path, monkeypatch):
     out = tmp_path / "site"
-    out.mkdir()
+    (out / site.SITE).parent.mkdir(parents=True)
+    (out / site.SITE).touch()
     (out / "index.html").write_text("old")
 
     def die(evidence, folder):
