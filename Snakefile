@@ -20,9 +20,13 @@ try:
 except UserError as error:
     sys.exit(str(error))
 
-# jobs use the Python that runs Snakemake, whether its environment is activated or not, and end with it (harness.parent)
-here = shlex.quote(os.path.dirname(sys.executable))
-shell.prefix(f"set -euo pipefail; export PATH={here}:$PATH {parent.VARIABLE}={os.getpid()}; exec ")
+# jobs use the Python that runs Snakemake, whether its environment is activated or not, and end with it (harness.parent);
+# and no more threads than Snakemake gives them: it tells OpenMP and the like, and not the tokenizer's pool
+BIN = shlex.quote(os.path.dirname(sys.executable))
+shell.prefix(
+    f"set -euo pipefail; PATH={BIN}:$PATH; export RAYON_NUM_THREADS=$OMP_NUM_THREADS"
+    f" {parent.VARIABLE}={os.getpid()}; exec "
+)
 
 
 NOTHING = "(?!)"  # a pattern that matches no name

@@ -252,6 +252,10 @@ class Plan:
         """One GPU a job where this machine has any and the config does not turn them down."""
         return {"gpu": 1} if self.config.device != "cpu" and any(Path("/dev").glob("nvidia[0-9]*")) else {}
 
+    def device(self, resources: Mapping[str, Any]) -> str:
+        """The device of a job: the CPU where it was given no GPU, as by `--resources gpu=0`."""
+        return "cpu" if resources.get("gpu") == 0 else self.config.device
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Say what a configuration makes, what is in the way of it, and what would settle the claims left open before."""

@@ -19,29 +19,29 @@ from harness.errors import UserError
 from tests.conftest import SHARED
 
 REPO = Path(__file__).parents[1]
-HOLD = "from harness import device; import time\nwith device._slot([0]): print('held', flush=True); time.sleep(60)"
+HOLD = "from harness import device; import time\nwith device.slot([0]): print('held', flush=True); time.sleep(60)"
 WRAP = """
 import os, subprocess, sys
-from harness.device import _slot
-with _slot([int(index) for index in os.environ["SLOT_IDS"].split(",")]) as index:
-    sys.exit(subprocess.call(sys.argv[1:], env={**os.environ, "CUDA_VISIBLE_DEVICES": str(index)}))
+from harness.device import slot
+with slot([int(index) for index in os.environ["SLOT_IDS"].split(",")]):
+    sys.exit(subprocess.call(sys.argv[1:]))
 """
 
 
 @pytest.fixture(autouse=True)
 def own_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(device, "slots", lambda: tmp_path)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # so that what a slot sets here goes when the test ends
     return tmp_path
 
 
 def test_jobs_take_different_gpus_and_the_next_waits_for_a_free_one():
     taken: list[int] = []
-    with device._slot([0, 1]) as first, device._slot([0, 1]) as second:
+    with device.slot([0, 1]) as first, device.slot([0, 1]) as second:
         assert {first, second} == {0, 1}
 
         def third() -> None:
-            with device._slot([0, 1]) as index:
+            with device.slot([0, 1]) as index:
                 taken.append(index)
 
         thread = threading.Thread(target=third)
@@ -54,22 +54,23 @@ def test_jobs_take_different_gpus_and_the_next_waits_for_a_free_one():
 
 def test_a_killed_job_frees_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.undo()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     holder = subprocess.Popen([sys.executable, "-c", HOLD], cwd=REPO, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with device._slot([0, 1]) as other:
+    with device.slot([0, 1]) as other:
         assert other == 1
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
-    with device._slot([0, 1]) as again:
+    with device.slot([0, 1]) as again:
         assert again == 0
 
 
 def test_gpus_are_locked_by_their_number_on_the_machine(own_slots: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
-    with device._slot([0]) as index:
+    with device.slot([0]) as index:
         assert index == 0
         assert [path.name for path in own_slots.iterdir()] == ["gpu-3.lock"]
 

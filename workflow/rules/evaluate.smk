@@ -20,7 +20,7 @@ rule evaluate:
         profile=PLAN.config.profile,  # no param: its name alone changes no result
         runtime=240,
     params:
-        device=PLAN.config.device,
+        device=lambda wc, resources: PLAN.device(resources),
         suites=PLAN.config.suites,
         hub=PLAN.hub(),
         untrained=lambda wc: PLAN.untrained(wc.run),
@@ -58,7 +58,7 @@ rule noise:
         profile=PLAN.config.profile,  # no param: its name alone changes no result
         runtime=360,
     params:
-        device=PLAN.config.device,
+        device=lambda wc, resources: PLAN.device(resources),
         hub=PLAN.hub(),
         run=PLAN.reference(),
         seed=PLAN.config.seeds[0],

@@ -19,7 +19,7 @@ rule study:
         profile=PLAN.config.profile,  # no param: its name alone changes no result
         runtime=60,
     params:
-        device=PLAN.config.device,
+        device=lambda wc, resources: PLAN.device(resources),
     message:
         "study {wildcards.run}, seed {wildcards.seed} ({log})"
     shell:
@@ -50,7 +50,7 @@ rule apply:
         profile=PLAN.config.profile,  # no param: its name alone changes no result
         runtime=60,
     params:
-        device=PLAN.config.device,
+        device=lambda wc, resources: PLAN.device(resources),
     message:
         "apply {wildcards.run} on {wildcards.task}, seed {wildcards.seed} ({log})"
     shell:

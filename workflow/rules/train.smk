@@ -17,7 +17,7 @@ rule tune:
         profile=PLAN.config.profile,  # no param: its name alone changes no result
         runtime=240,
     params:
-        device=PLAN.config.device,
+        device=lambda wc, resources: PLAN.device(resources),
         seed=PLAN.spare_seeds(1),
     message:
         "choose the learning rate of {wildcards.run} on {wildcards.task} ({log})"
@@ -49,7 +49,7 @@ rule train:
         profile=PLAN.config.profile,  # no param: its name alone changes no result
         runtime=240,
     params:
-        device=PLAN.config.device,
+        device=lambda wc, resources: PLAN.device(resources),
     message:
         "train {wildcards.run} on {wildcards.task}, seed {wildcards.seed} ({log})"
     shell:
