@@ -56,7 +56,7 @@ SOURCES = (overview, paper, suite, efficiency, run, raw, literature, history, pr
 
 def build(evidence: Evidence, out: Path) -> int:
     """Write the site to `out` in place of what is there; the number of pages."""
-    if os.path.lexists(out) and not (out / SITE).is_file() and not (out.is_dir() and not any(out.iterdir())):
+    if _is_of_others(out):
         raise UserError(f"{out} is there and is no site, so it is not replaced; give --out another folder")
     out.parent.mkdir(parents=True, exist_ok=True)
     recover(out)
@@ -68,6 +68,13 @@ def build(evidence: Evidence, out: Path) -> int:
     finally:
         shutil.rmtree(side, ignore_errors=True)
     return pages
+
+
+def _is_of_others(out: Path) -> bool:
+    """Whether something lies there that is no site; folders alone are made by Snakemake before it begins."""
+    if (out / SITE).is_file() or not os.path.lexists(out):
+        return False
+    return not out.is_dir() or any(not path.is_dir() for path in out.rglob("*"))
 
 
 def write(evidence: Evidence, out: Path) -> int:

@@ -12,6 +12,7 @@ import pytest
 
 from harness import site
 from harness.config import Config
+from harness.errors import UserError
 from harness.plan import Plan
 from harness.report.reading import load
 from harness.runs import resolve
@@ -33,6 +34,18 @@ def test_equal_inputs_give_equal_bytes_under_another_hash_seed(tmp_path):
     subprocess.run([sys.executable, "-c", code, built().parent, again], check=True, cwd=ROOT, env=env)
     first, second = digests(built()), digests(again)
     assert {name for name in first.keys() | second.keys() if first.get(name) != second.get(name)} == set()
+
+
+def test_a_folder_of_other_things_is_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(site, "write", lambda evidence, folder: (folder / "page").write_text("new") and 1)
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "thesis.tex").write_text("mine")
+    with pytest.raises(UserError, match=r"others is there and is no site, so it is not replaced"):
+        site.build(None, tmp_path / "others")  # type: ignore[arg-type]
+    assert (tmp_path / "others" / "thesis.tex").read_text() == "mine"
+    (tmp_path / "site" / "downloads").mkdir(parents=True)
+    assert site.build(None, tmp_path / "site") == 1  # type: ignore[arg-type]
+    assert (tmp_path / "site" / "page").read_text() == "new"
 
 
 def test_a_build_that_dies_leaves_the_old_site(tmp_path, monkeypatch):
