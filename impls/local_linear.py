@@ -21,8 +21,8 @@ Solved in float32 or wider: rows with t < K are singular but for the ridge, so i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,41 +33,67 @@ from impls.base import ScoreMixer
 from impls.solvers import solve
 
 
-def probe(x_BHTK: Tensor, k: Tensor, mean_BHTK: Tensor) -> Tensor:
+def probe(x_BHTK: Tensor, k_BHKS: Tensor, mean_BHTK: Tensor) -> Tensor:
     """x_t . (k_s - k-_t), [B,H,T,S]."""
-    return x_BHTK @ k.mT - (x_BHTK * mean_BHTK).sum(dim=-1, keepdim=True)
+    return (x_BHTK @ k_BHKS).sub_((x_BHTK * mean_BHTK).sum(dim=-1, keepdim=True))
 
 
-def slopes(w_BHTS: Tensor, q: Tensor, k: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
-    """(r_BHTK, k-_BHTK)."""
-    mean_BHTK = w_BHTS @ k
+def slopes(w_BHTS: Tensor, b_BHTK: Tensor, k: Tensor, mean_BHTK: Tensor, ridge: float) -> Tensor:
+    """S_t^{-1} b_t, [B,H,T,K]."""
+    k_BHKS = k.mT.contiguous()  # laid out once for all steps of the solver
 
     def spread(x_BHTK: Tensor) -> Tensor:
         """S_t x_t, without the T matrices S_t."""
-        return (w_BHTS * probe(x_BHTK, k, mean_BHTK)) @ k + ridge * x_BHTK
+        return (probe(x_BHTK, k_BHKS, mean_BHTK).mul_(w_BHTS) @ k).add_(x_BHTK, alpha=ridge)
 
-    condition = 1 + k.detach().square().sum(dim=-1).amax() / ridge  # no spread is wider than the longest key
-    return solve(spread, mean_BHTK - q, condition), mean_BHTK
+    condition = 1 + k.square().sum(dim=-1).amax() / ridge  # no spread is wider than the longest key
+    return solve(spread, b_BHTK, condition)
 
 
-def slopes_directly(w_BHTS: Tensor, q: Tensor, k: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
-    """The same, by making each S_t and solving."""
+class Weights(torch.autograd.Function):
+    """A_BHTS of q, k in float32 or wider. Its gradient solves one more system: with g the gradient of r,
+    that of S_t is -l_t r_t^T where S_t l_t = g_t."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, scale: float, ridge: float) -> Tensor:  # pyright: ignore
+        w = ops.causal_softmax(ops.scores(q, k, scale))
+        mean = w @ k
+        r = slopes(w, mean - q, k, mean, ridge)
+        bend = probe(r, k.mT, mean)
+        ctx.save_for_backward(q, k, w, mean, r, bend)
+        ctx.scale, ctx.ridge = scale, ridge
+        return torch.addcmul(w, w, bend, value=-1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:  # pyright: ignore
+        q, k, w, mean, r, bend = ctx.saved_tensors
+        weighted = grad * w
+        total = weighted.sum(dim=-1, keepdim=True)
+        l = slopes(w, total * mean - weighted @ k, k, mean, ctx.ridge)  # noqa: E741
+        rise = probe(l, k.mT, mean).add_(grad)
+        grad_mean = torch.addcmul(l, total, r)  # not by way of S_t: keys are spread about their mean
+        grad_w = (grad_mean @ k.mT).add_(grad).addcmul_(bend, rise, value=-1)
+        grad_s = torch._softmax_backward_data(grad_w, w, -1, w.dtype).mul_(ctx.scale)
+        by_bend, by_rise = w * bend, rise.mul_(w)
+        grad_k = grad_s.mT @ q + w.mT @ grad_mean - by_rise.mT @ r - by_bend.mT @ l
+        return grad_s @ k - l, grad_k, None, None
+
+
+def weights(q: Tensor, k: Tensor, scale: float, ridge: float) -> Tensor:
+    """A_BHTS of either sign; rows sum to 1."""
+    with ops.no_autocast(q):
+        return Weights.apply(ops.wide(q), ops.wide(k), scale, ridge).to(q.dtype)  # pyright: ignore
+
+
+def weights_directly(q: Tensor, k: Tensor, scale: float, ridge: float) -> Tensor:
+    """The same, by making each S_t and solving, with PyTorch's gradients."""
+    w_BHTS = ops.causal_softmax(ops.scores(q, k, scale))
     mean_BHTK = w_BHTS @ k
     square_BHTKK = torch.einsum("bhts,bhsk,bhsj->bhtkj", w_BHTS, k, k)
     S_BHTKK = square_BHTKK - mean_BHTK[..., :, None] * mean_BHTK[..., None, :]
     S_BHTKK = S_BHTKK + ridge * torch.eye(k.shape[-1], dtype=k.dtype, device=k.device)
-    return torch.linalg.solve_ex(S_BHTKK, (mean_BHTK - q)[..., None])[0][..., 0], mean_BHTK
-
-
-def weights(
-    q: Tensor, k: Tensor, scale: float, ridge: float, slopes: Callable[..., tuple[Tensor, Tensor]] = slopes
-) -> Tensor:
-    """A_BHTS of either sign; rows sum to 1."""
-    with ops.no_autocast(q):
-        dtype, q, k = q.dtype, ops.wide(q), ops.wide(k)
-        w_BHTS = ops.causal_softmax(ops.scores(q, k, scale))
-        r_BHTK, mean_BHTK = slopes(w_BHTS, q, k, ridge)
-        return (w_BHTS * (1 - probe(r_BHTK, k, mean_BHTK))).to(dtype)
+    r_BHTK = torch.linalg.solve_ex(S_BHTKK, (mean_BHTK - q)[..., None])[0][..., 0]
+    return w_BHTS * (1 + (r_BHTK * mean_BHTK).sum(dim=-1, keepdim=True) - r_BHTK @ k.mT)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, ridge: float) -> Tensor:
@@ -77,7 +103,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, ridge: float) -> Tenso
 
 def reference(q: Tensor, k: Tensor, v: Tensor, scale: float, ridge: float) -> Tensor:
     """The same with each system solved directly."""
-    return weights(q, k, scale, ridge, slopes_directly) @ v
+    return weights_directly(q, k, scale, ridge) @ v
 
 
 attend.reference = reference

@@ -417,7 +417,8 @@ def test_local_linear_attention_recovers_a_linear_map_where_softmax_does_not(qkv
 def test_parallax_is_softmax_without_its_probe_and_local_linear_with_the_right_one(qkv):
     q, k, v = qkv
     assert_close(parallax.attend(q, torch.zeros_like(q), k, v, SCALE), softmax.reference(q, k, v, SCALE))
-    r, _ = local_linear.slopes(softmax.weights(q, k, SCALE), q, k, 0.1)
+    w = softmax.weights(q, k, SCALE)
+    r = local_linear.slopes(w, w @ k - q, k, w @ k, 0.1)
     assert_close(parallax.attend(q, r, k, v, SCALE), local_linear.attend(q, k, v, SCALE, 0.1))
 
 
