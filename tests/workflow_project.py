@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("Snakefile", "workflow", "profiles", "harness", "impls", "templates")
+COPIED = ("Snakefile", "workflow", "profiles", "harness", "impls", "templates", "papers/literature.csv")
 
 MODEL = {"width": 16, "layers": 1, "heads": 2, "mlp": 16, "conv": 4}
 TRAINING = {"model": MODEL, "length": 64, "batch": 2, "steps": 4, "lr": 1e-3, "warmup": 1, "save_every": 1}
@@ -71,6 +71,7 @@ class Project:
             if source.is_dir():
                 shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, folder / name)
         self.write("config/config.yaml", config)
         self.write("config/profiles/tiny.yaml", profile)
