@@ -73,7 +73,7 @@ class Weights(torch.autograd.Function):
         rise = probe(l, k.mT, mean).add_(grad)
         grad_mean = torch.addcmul(l, total, r)  # not by way of S_t: keys are spread about their mean
         grad_w = (grad_mean @ k.mT).add_(grad).addcmul_(bend, rise, value=-1)
-        grad_s = torch._softmax_backward_data(grad_w, w, -1, w.dtype).mul_(ctx.scale)
+        grad_s = torch.ops.aten._softmax_backward_data(grad_w, w, -1, w.dtype).mul_(ctx.scale)
         by_bend, by_rise = w * bend, rise.mul_(w)
         grad_k = grad_s.mT @ q + w.mT @ grad_mean - by_rise.mT @ r - by_bend.mT @ l
         return grad_s @ k - l, grad_k, None, None

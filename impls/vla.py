@@ -20,7 +20,7 @@ not used; here it is left out. Linear maps have no bias.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -58,17 +58,41 @@ def reference(
     return torch.stack(y_BHTV, dim=2)
 
 
+class Inverse(torch.autograd.Function):
+    """(P_t^{-1} k_t [B,H,N,C,K], P_T) of chunks of keys and of u, and of P before the first.
+
+    With a_t = P_t^{-1} k_t and g_t the gradient of a_t, the gradient of k_t is l_t = P_t^{-1} g_t, that of P_t is
+    -l_t a_t^T, and u_s is in each P_t from t = s on.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, key: Tensor, u: Tensor, P: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore
+        P_BHNKK = P[:, :, None] + (u.mT @ u).cumsum(dim=2)
+        factor, _ = torch.linalg.cholesky_ex(torch.cat([P[:, :, None], P_BHNKK[:, :, :-1]], dim=2))
+        uA, keyA = torch.cholesky_solve(torch.cat([u, key], dim=3).mT, factor).mT.split(u.shape[3], dim=3)
+        L, _ = torch.linalg.cholesky_ex(torch.eye(u.shape[3], dtype=u.dtype, device=u.device) + uA @ u.mT)
+        y = torch.linalg.solve_triangular(L, uA, upper=False)
+        a = keyA - (key @ y.mT).tril_() @ y
+        ctx.save_for_backward(u, factor, y, a)
+        return a, P_BHNKK[:, :, -1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, grad_P: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # pyright: ignore
+        u, factor, y, a = ctx.saved_tensors
+        l = torch.cholesky_solve(grad.mT, factor).mT - (grad @ y.mT).tril_() @ y  # noqa: E741
+        of_chunk = l.mT @ a
+        of_chunk = of_chunk + of_chunk.mT
+        whole = of_chunk.sum(dim=2, keepdim=True)
+        near = (u @ a.mT).triu_() @ l + (u @ l.mT).triu_() @ a
+        grad_PP = (grad_P + grad_P.mT)[:, :, None]
+        return l, u @ (grad_PP - whole + of_chunk.cumsum(dim=2)) - near, grad_P - whole[:, :, 0] / 2
+
+
 def directions(key: Tensor, u: Tensor, P_BHKK: Tensor, chunk: int = 32) -> tuple[Tensor, Tensor]:
     """(a_BHTK, P_T) of k^, u of length 1/sqrt(K) and P before the first token, a chunk at a time."""
     T, size = key.shape[2], ops.chunk_size(key.shape[2], chunk)
-    key, u = ops.chunked(key, size), ops.chunked(u, size)
-    P_BHNKK = P_BHKK[:, :, None] + (u.mT @ u).cumsum(dim=2)
-    starts = torch.cat([P_BHKK[:, :, None], P_BHNKK[:, :, :-1]], dim=2)
-    uA, keyA = torch.linalg.solve_ex(starts, torch.cat([u, key], dim=3).mT)[0].mT.split(size, dim=3)
-    L, _ = torch.linalg.cholesky_ex(torch.eye(size, dtype=u.dtype, device=u.device) + uA @ u.mT)
-    y = torch.linalg.solve_triangular(L, uA, upper=False)
-    a_BHTK = (keyA - (key @ y.mT).tril() @ y).flatten(2, 3)[:, :, :T]
-    return normalize(a_BHTK, dim=-1), P_BHNKK[:, :, -1]
+    a, P_BHKK = Inverse.apply(ops.chunked(key, size), ops.chunked(u, size), P_BHKK)  # pyright: ignore
+    return normalize(a.flatten(2, 3)[:, :, :T], dim=-1), P_BHKK
 
 
 def exact(q: Tensor, k: Tensor, v: Tensor, u: Tensor, state: State, stab_eps: float) -> tuple[Tensor, State]:
