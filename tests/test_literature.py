@@ -107,7 +107,7 @@ def test_every_paper_of_the_list_has_a_row_with_its_state_and_can_be_found(tmp_p
     assert rows["2504.20966"][5] == "specified", "its spec is not part of this build"
     assert rows["2310.14079"][5] == "planned"
     assert all(row[5] == "out of reach" and row[6] for row in rows.values() if row[4] == "tier 5")
-    assert rows[papers["unlisted"].arxiv][4] == "none"
+    assert rows[papers["unlisted"].arxiv][4] == "not listed"
     site.build(made, tmp_path / "site")
     page = Html((tmp_path / "site/literature.html").read_text())
     index = (tmp_path / "site/assets/index.js").read_text()

@@ -100,7 +100,7 @@ def table(evidence: Evidence) -> Table:
                 Item(entry.arxiv, href=f"https://arxiv.org/abs/{entry.arxiv}"),
                 Item(str(entry.year), entry.year),
                 Item(entry.field or "not listed"),
-                Item("none" if entry.tier is None else f"tier {entry.tier}", entry.tier),
+                Item("not listed" if entry.tier is None else f"tier {entry.tier}", entry.tier),
                 Item(state[entry.arxiv]),
                 Item(entry.reason),
             ),
