@@ -219,12 +219,14 @@ def test_micro_cells_are_what_is_measured_and_an_answerer_who_knows_scores_one()
     assert all(ruler_micro.may_lack(cell) for cell in ruler_micro.cells(PROFILE) if name(cell) not in names)
     by = {name(row.cell): row for row in found}
     assert all(row.value == 1 for row in found if row.metric == "score"), "the reference is the draft"
-    assert by["all/effective_length"].value == 512
+    ends = ("all/effective_length", "all/effective_length_low", "all/effective_length_high")
+    assert [(by[end].value, by[end].stderr) for end in ends] == [(512, None)] * 3
     kept = [row for row in everything if isinstance(row, Sample)]
-    assert {(sample.task, sample.length) for sample in kept} == {(task, 128) for task in TASKS}
+    kinds = Counter((sample.task, sample.length) for sample in kept)
+    assert kinds == {(task, row.length): min(20, row.n) for task in TASKS for row in found if row.cell[0] == task}
     for sample in kept:
         spelled = sample.prompt.split()
-        assert len(spelled) == 128
+        assert len(spelled) == sample.length
         assert spelled.count("_") == len(sample.output.split())
         assert set(sample.answers) >= set(sample.output.split()) or "qa" in sample.task
         assert sample.score == 1
@@ -261,7 +263,10 @@ def test_logits_that_are_no_numbers_are_no_score():
         ruler_micro.scores("niah_multiquery", ruler_micro.decode(Broken(), made, 2, "cpu"), made.references_BR)
     ).all()
     found = {128: {task: np.array([1.0, 1.0]) for task in TASKS}, 512: {task: np.array([1.0, 0.9]) for task in TASKS}}
-    assert [row.value for row in ruler_micro.summary(found, 0.9)] == [1.0, pytest.approx(0.95), 512]
+    assert [row.value for row in ruler_micro.summary(found, 0.9)] == [1.0, pytest.approx(0.95), 512, 512, 512]
+    doubtful = found | {512: {task: np.array([1.0] * 9 + [0.1]) for task in TASKS}}
+    ends = [row.value for row in ruler_micro.summary(doubtful, 0.9) if row.metric.startswith("effective_length")]
+    assert ends == [512, 128, 512], "an interval need not lie around its value evenly"
     found[128]["vt"] = np.array([1.0, math.nan])
     assert not any(row.metric == "effective_length" for row in ruler_micro.summary(found, 0.9))
 

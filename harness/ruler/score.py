@@ -12,12 +12,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from harness.metrics import Metric
 from harness.ruler import ANY
+from harness.suites import Cell, Row
 
 CONTROL = re.compile(r"[\x00-\x1f]")
 DRAWS = 1000  # of the bootstrap
 LEVEL = 0.95
 BINS = 5  # of depth, in reports
+EFFECTIVE = {  # what suites report of the effective length
+    "effective_length": Metric(unit="tokens", better="higher", summary="greatest length at which the threshold is met"),
+    "effective_length_low": Metric(unit="tokens", better="none", summary="lower end of its 95 % interval over samples"),
+    "effective_length_high": Metric(unit="tokens", better="none", summary="upper end of its 95 % interval"),
+}
+EFFECTIVE_CELLS: list[Cell] = [("all", None, metric) for metric in EFFECTIVE]
 
 
 def depth_bin(depth: float) -> int:
@@ -64,6 +72,12 @@ def effective_length(
     drawn = sorted(_greatest({length: mean_D[k] for length, mean_D in means.items()}, threshold) for k in range(DRAWS))
     tail = round((1 - LEVEL) / 2 * (DRAWS - 1))
     return value, drawn[tail], drawn[-1 - tail]
+
+
+def effective_rows(by_length: Mapping[int, Sequence[Sequence[float]]], threshold: float) -> list[Row]:
+    """The rows of EFFECTIVE; n counts lengths. The interval is not symmetric, so it is no standard error."""
+    found = effective_length(by_length, threshold)
+    return [Row("all", None, metric, value, len(by_length)) for metric, value in zip(EFFECTIVE, found, strict=True)]
 
 
 def _mean(tasks: Sequence[Sequence[float]]) -> float:

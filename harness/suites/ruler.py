@@ -6,7 +6,8 @@
     prompt_tokens  mean length of what the model read, answer prefix and opening token included
     budget         mean number of tokens that an answer may have; prompt and budget together fit the length
     at_limit       share of answers that the budget ended
-    effective_length   the greatest of the lengths at which `all` reaches the threshold, 0 where none does
+    effective_length   the greatest of the lengths at which `all` reaches the threshold, 0 where none does;
+                       effective_length_low and _high are the ends of its 95 % bootstrap interval over samples
 
 `all` is the mean of the 13 tasks, each counting once, where a length holds all of them; else it is a gap, as is each
 task that a length cannot hold. `niah_single_2-depth-20` and the like are the needles that lie in that fifth of the
@@ -34,7 +35,16 @@ from harness.config import Profile, SuiteSettings
 from harness.metrics import Metric
 from harness.ruler import TASKS, known
 from harness.ruler.needles import KINDS
-from harness.ruler.score import BINS, depth_bin, effective_length, hits, plain_mean, score
+from harness.ruler.score import (
+    BINS,
+    EFFECTIVE,
+    EFFECTIVE_CELLS,
+    depth_bin,
+    effective_rows,
+    hits,
+    plain_mean,
+    score,
+)
 from harness.suites import Cell, Gap, Questions, Row, Sample, ratio
 
 TASK = "lm"
@@ -48,8 +58,7 @@ METRICS = {
     "prompt_tokens": Metric(unit="tokens", better="none", summary="mean length of the prompts"),
     "budget": Metric(unit="tokens", better="none", summary="mean number of tokens that an answer may have"),
     "at_limit": Metric(unit="share", better="none", summary="answers that the budget ended"),
-    "effective_length": Metric(unit="tokens", better="higher", summary="greatest length at which the threshold is met"),
-}
+} | EFFECTIVE
 EACH = ("score", "echo", "empty", "prompt_tokens", "budget", "at_limit")
 
 
@@ -87,7 +96,7 @@ def cells(profile: Profile) -> list[Cell]:
         for part in range(BINS)
     ]
     found += [("all", length, "score") for length in wanted.lengths]
-    return [*found, ("all", None, "effective_length")]
+    return found + EFFECTIVE_CELLS
 
 
 def depth_task(task: str, part: int) -> str:
@@ -147,7 +156,7 @@ def measure(answerer: Any, text: Any, material: Any, wanted: Settings, folder: P
             if reason is not None:
                 yield from (Gap(task, length, metric, reason) for metric in EACH)
         yield whole(length, found[length])
-    yield effective({length: by for length, by in found.items() if set(by) == set(TASKS)}, wanted.threshold)
+    yield from effective({length: by for length, by in found.items() if set(by) == set(TASKS)}, wanted.threshold)
 
 
 def fingerprint(text: Any, material: Any) -> str:
@@ -213,9 +222,8 @@ def whole(length: int, scores: dict[str, list[float]]) -> Row | Gap:
     return Row("all", length, "score", mean, n, float(np.sqrt(np.square(errors).sum()) / n))
 
 
-def effective(scores: dict[int, dict[str, list[float]]], threshold: float) -> Row | Gap:
+def effective(scores: dict[int, dict[str, list[float]]], threshold: float) -> list[Row] | list[Gap]:
     """The effective length over the lengths that hold every task."""
     if not scores:
-        return Gap("all", None, "effective_length", "no length holds every task")
-    value, low, high = effective_length({length: list(by.values()) for length, by in scores.items()}, threshold)
-    return Row("all", None, "effective_length", value, len(scores), (high - low) / 3.92)
+        return [Gap(*cell, "no length holds every task") for cell in EFFECTIVE_CELLS]
+    return effective_rows({length: list(by.values()) for length, by in scores.items()}, threshold)

@@ -6,7 +6,8 @@ training length (128 tokens at least), are the same for every mechanism, and dif
     score             share of the reference words in the blanks; for qa_1, qa_2 whether the blank holds one
     echo              the same for an answerer who repeats the last words before the question
     guess             the same for one who draws words of the kind that is asked for
-    effective_length  the greatest of the lengths at which `all` reaches the threshold, 0 where none does
+    effective_length  the greatest of the lengths at which `all` reaches the threshold, 0 where none does;
+                      effective_length_low and _high are the ends of its 95 % bootstrap interval over rows
 
 Blanks hold what greedy decoding writes (of equal logits, the first word of the vocabulary): each blank is the most
 likely word after the text, the questions and the blanks before it. A row is read with a draft of its blanks, which at
@@ -15,8 +16,8 @@ it is read again with what it would write as the draft. So an answer that is rig
 takes more readings than it has blanks. No state is decoded from: reading whole rows is what all mechanisms do fast.
 
 n counts rows. `niah_single_2-depth-20` and the like are the rows of that task whose fact lies in that fifth of the
-text, here from 20 % to 40 %. Of the shortest rows 20 a task are kept with what was written. The threshold is the score
-of Llama2-7B at 4K that RULER takes (arXiv:2404.06654 §4).
+text, here from 20 % to 40 %. The first 20 rows of each task and length are kept with what was written. The threshold
+is the score of Llama2-7B at 4K that RULER takes (arXiv:2404.06654 §4).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from harness.closed import Ascending, Count, Distinct, Fraction
 from harness.config import Profile, SuiteSettings
 from harness.metrics import Metric
 from harness.ruler import ANY, SHORTEST, TASKS, known, micro
-from harness.ruler.score import BINS, depth_bin, effective_length, plain_mean
+from harness.ruler.score import BINS, EFFECTIVE, EFFECTIVE_CELLS, depth_bin, effective_rows, plain_mean
 from harness.suites import SAMPLES, Cell, Row, Sample, ratio
 from harness.vocabulary import EVALUATION, VOCAB, choose, spelled
 
@@ -41,8 +42,7 @@ METRICS = {
     "score": Metric(unit="share", better="higher", summary="reference words in the answer; RULER's string match"),
     "echo": Metric(unit="share", better="none", summary="the score of repeating the words before the question"),
     "guess": Metric(unit="share", better="none", summary="the score of drawing words of the kind that is asked for"),
-    "effective_length": Metric(unit="tokens", better="higher", summary="greatest length at which the threshold is met"),
-}
+} | EFFECTIVE
 BY_DEPTH = ("niah_single_2", "niah_multikey_1")
 STREAM = 2  # the second word of the random stream, apart from that of `recall`
 
@@ -76,8 +76,7 @@ def cells(profile: Profile) -> list[Cell]:
         for part in range(BINS)
     ]
     whole: list[Cell] = [("all", length, "score") for length in at]
-    whole.append(("all", None, "effective_length"))
-    return each + depths + (whole if set(TASKS) <= set(wanted.tasks) else [])
+    return each + depths + (whole + EFFECTIVE_CELLS if set(TASKS) <= set(wanted.tasks) else [])
 
 
 def depth_task(task: str, part: int) -> str:
@@ -105,8 +104,7 @@ def measure(model: Any, settings: Any, wanted: Settings, seed: int, device: Any)
             answers_BA = decode(model, rows, settings.model.heads, device)
             score_B = scores(task, answers_BA, rows.references_BR)
             found[length][task] = score_B
-            if length == min(lengths(settings.length, wanted.multiples)):
-                yield from samples(task, length, rows, answers_BA, score_B)
+            yield from samples(task, length, rows, answers_BA, score_B)
             yield shares(task, length, "score", score_B)
             yield shares(task, length, "echo", scores(task, echo(rows), rows.references_BR))
             yield shares(task, length, "guess", scores(task, guess(rows, rng), rows.references_BR))
@@ -197,5 +195,4 @@ def summary(found: dict[int, dict[str, np.ndarray]], threshold: float) -> Iterat
             yield Row("all", length, "score", mean, n, float(np.sqrt(np.square(errors).sum()) / n))
     if not all(np.isfinite(score_B).all() for by_task in found.values() for score_B in by_task.values()):
         return
-    value, low, high = effective_length({n: [s.tolist() for s in by.values()] for n, by in found.items()}, threshold)
-    yield Row("all", None, "effective_length", value, len(found), (high - low) / 3.92)
+    yield from effective_rows({n: [s.tolist() for s in by.values()] for n, by in found.items()}, threshold)
