@@ -14,6 +14,9 @@ from torch import nn
 from harness import cost, evaluate, model, sinks
 from harness.errors import UserError
 from harness.fit import Fit
+from harness.report import heads
+from harness.report.evidence import Cell as EvidenceCell
+from harness.report.evidence import Run, Value
 from harness.suites import Cell, Row
 from harness.suites import sinks as lm_suite
 from harness.suites import trigger as suite
@@ -160,6 +163,7 @@ def test_the_trigger_task_makes_softmax_sink_and_softpick_not():
         assert value[impl]["answer/excess_nats"] < 1.5
         assert value[impl]["quiet/excess_nats"] < 0.05
     assert found["softmax"]["quiet/first_token_mass"].n == 64 * 2
+    assert [value["softmax"][f"head{h}/sink_rate"] for h in (0, 1)] == [1, 1]
 
 
 def test_a_mechanism_without_weights_has_a_matrix_and_no_heads():
@@ -246,10 +250,12 @@ def test_the_suite_measures_every_layer_and_head_once():
     assert sorted(row.cell for row in found) == sorted(lm_suite.cells(profile))  # pyright: ignore
     table = {f"{row.task}/{row.metric}": row for row in found}
     assert table["lm/sink_rate"].n == 9 * 2 * 2  # the text holds nine windows
-    heads = [table[f"layer1-head{h}/first_token_mass"].value for h in (0, 1)]
-    assert table["layer1/first_token_mass"].value == pytest.approx(np.mean(heads))
-    layers = [table[f"layer{n}/first_token_mass"].value for n in (1, 2)]
-    assert table["lm/first_token_mass"].value == pytest.approx(np.mean(layers))
+    for metric in lm_suite.WEIGHTS:
+        heads = [table[f"layer1-head{h}/{metric}"].value for h in (0, 1)]
+        assert table[f"layer1/{metric}"].value == pytest.approx(np.mean(heads))
+        layers = [table[f"layer{n}/{metric}"].value for n in (1, 2)]
+        assert table[f"lm/{metric}"].value == pytest.approx(np.mean(layers))
+    assert "layer2-head1/hidden_max" not in table
     assert table["lm/hidden_max"].value == max(table[f"layer{n}/hidden_max"].value for n in (1, 2))
     assert table["layer1/row_entropy"].value < math.log(64)
     lacking = {row.cell for row in lm_rows(lm("delta_net"), sequences=2)}
@@ -280,3 +286,11 @@ def test_a_cell_that_a_mechanism_may_lack_is_no_failure():
     assert evaluate.shortfall(wanted, found, lm_suite.may_lack) is None
     assert "layer1/row_entropy" in (evaluate.shortfall(wanted, {}, lm_suite.may_lack) or "")
     assert "layer1-head0" in (evaluate.shortfall(wanted, found, lambda cell: False) or "")
+
+
+def test_the_rate_beside_a_grid_is_that_of_the_whole_model():
+    parts = {"layer1": 0.5, "layer1-head0": 1.0, "head0": 0.75, "lm": 0.25}
+    values = {EvidenceCell("sinks", task, None, "sink_rate"): {0: Value(rate, 1, None)} for task, rate in parts.items()}
+    run = Run("softmax-0", "softmax", {}, {}, "softmax", [], values=values)
+    assert heads.rate("sinks", run) == "0.250"
+    assert heads.rate("trigger", run) == ""

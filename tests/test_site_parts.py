@@ -30,7 +30,7 @@ def test_grids_of_heads_show_the_means_of_the_table():
             means.setdefault((row["run"], row["task"], row["metric"]), []).append(float(row["value"]))
     text = (built() / "suites" / "sinks.html").read_text(encoding="utf-8")
     grids = re.findall(r'<table class="grid">.*?</table>', text, re.DOTALL)
-    assert len(grids) == 2 * len({run for run, _, _ in means})
+    assert len(grids) == len({metric for _, _, metric in means}) * len({run for run, _, _ in means}) == 5 * 9
     seen = 0
     for grid in grids:
         for value, id, task, metric in re.findall(

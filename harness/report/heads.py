@@ -12,6 +12,7 @@ from harness.report.page import unit, words
 from harness.report.tables import Item, absent, tinted
 
 PLACE = re.compile(r"(?:layer(\d+)-)?head(\d+)")  # a model of one layer need not say so
+PART = re.compile(r"layer\d+|" + PLACE.pattern)  # of a model
 RATE = "sink_rate"  # of the whole model, told beside its grid
 WIDE = 5  # characters of a number at most, since grids are narrow
 
@@ -87,7 +88,8 @@ def item(evidence: Evidence, run: Run, cell: Cell, low: float, top: float) -> It
 
 def rate(suite: str, run: Run) -> str:
     """The share of sinks among all heads of the run's model, as a mean over seeds; empty where it was not measured."""
-    cell = next((cell for cell in run.values if (cell.suite, cell.metric) == (suite, RATE)), None)
+    rates = (cell for cell in run.values if (cell.suite, cell.metric) == (suite, RATE))
+    cell = next((cell for cell in rates if not PART.fullmatch(cell.task)), None)
     summary = run.summary(cell) if cell else None
     return show(summary.mean, places_of([summary.mean])) if summary else ""
 

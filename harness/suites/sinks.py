@@ -4,8 +4,8 @@ Measured on windows of the test text, `length` tokens each, as `harness.sinks` d
 
     lm                   the whole model, over layers and heads: sink_rate and sink_rate_normalised (mean weight on the
                          first token above 0.3), first_token_mass, row_entropy, sparsity, kurtosis, hidden_max
-    layer1, …            one layer: first_token_mass, row_entropy, and kurtosis and hidden_max of what leaves it
-    layer1-head0, …      one head: first_token_mass, row_entropy
+    layer1, …            one layer: the same of its heads, and of the hidden states that leave it
+    layer1-head0, …      one head: the first five; its sink rates are the shares of the windows in which it is one
 
 Sink rates count all queries, as their authors do; first_token_mass, row_entropy and sparsity leave out the first query,
 which sees nothing but itself. A mechanism that defines no weights has no heads here: its implicit matrix is measured on
@@ -44,7 +44,6 @@ HIDDEN = {
     "hidden_max": Metric(unit="1", better="none", summary="largest magnitude of a hidden state"),
 }
 METRICS = WEIGHTS | HIDDEN
-HEAD = ("first_token_mass", "row_entropy")  # of single heads and layers
 PROBE_TOKENS = 32  # of an implicit matrix: its cost grows with the square
 
 
@@ -60,8 +59,8 @@ def cells(profile: Profile) -> list[Cell]:
     layers = [f"layer{n}" for n in range(1, model.layers + 1)]
     return [
         *(("lm", None, metric) for metric in METRICS),
-        *((layer, None, metric) for layer in layers for metric in (*HEAD, *HIDDEN)),
-        *((f"{layer}-head{h}", None, metric) for layer in layers for h in range(model.heads) for metric in HEAD),
+        *((layer, None, metric) for layer in layers for metric in METRICS),
+        *((f"{layer}-head{h}", None, metric) for layer in layers for h in range(model.heads) for metric in WEIGHTS),
     ]
 
 
@@ -98,11 +97,11 @@ def measure(model: Any, text_N: np.ndarray, wanted: Settings, device: Any) -> It
         later_BT[:, 0] = False
         found = sinks.statistics(A_BHTS, later_BT, sink_rows_BT=every_BT)
         layers.append(found)
-        for metric in HEAD:
+        for metric in WEIGHTS:
             yield row(f"layer{number}", metric, [found[metric]])
         yield from hidden_rows(f"layer{number}", [h_BTD])
         for head in range(A_BHTS.shape[1] if own else 0):
-            for metric in HEAD:
+            for metric in WEIGHTS:
                 yield row(f"layer{number}-head{head}", metric, [found[metric][:, head : head + 1]])
     for metric in WEIGHTS:
         yield row("lm", metric, [found[metric] for found in layers])

@@ -6,7 +6,7 @@ rows need not sum to 1 does not (arXiv:2603.11487). Rows are made as in training
     quiet     at tokens that must give nothing: sink_rate, sink_rate_normalised, first_token_mass, row_entropy, sparsity
               as `harness.sinks` defines them, BOS left out as a query; and excess_nats
     answer    at the trigger: first_token_mass, row_entropy, excess_nats
-    head0, …  at quiet tokens, one head: first_token_mass, row_entropy
+    head0, …  at quiet tokens, one head: the first five; its sink rates are the shares of rows in which it is one
 
 excess_nats is KL(best answer | the model's) in nats: 0 where the task is done. The best answer is the mean of the
 content at the trigger, and equal shares of the vocabulary where nothing must be given; a model that always gives those
@@ -29,13 +29,16 @@ from harness.closed import Count
 from harness.config import Profile, SuiteSettings
 from harness.metrics import Metric
 from harness.suites import Cell, Row
-from harness.suites.sinks import HEAD, WEIGHTS, row
+from harness.suites.sinks import WEIGHTS, row
 from harness.tasks import trigger
 
 TASK = "trigger"
 METRICS = WEIGHTS | {
     "excess_nats": Metric(unit="nats", better="lower", summary="cost above that of the best answer; 0 when it is given")
 }
+
+
+AT_TRIGGER = ("first_token_mass", "row_entropy")
 
 
 class Settings(SuiteSettings):
@@ -48,8 +51,8 @@ def cells(profile: Profile) -> list[Cell]:
     heads = range(profile.task(TASK).model.heads)
     return [
         *(("quiet", None, metric) for metric in METRICS),
-        *(("answer", None, metric) for metric in (*HEAD, "excess_nats")),
-        *((f"head{h}", None, metric) for h in heads for metric in HEAD),
+        *(("answer", None, metric) for metric in (*AT_TRIGGER, "excess_nats")),
+        *((f"head{h}", None, metric) for h in heads for metric in WEIGHTS),
     ]
 
 
@@ -82,10 +85,10 @@ def measure(model: Any, settings: Any, wanted: Settings, seed: int, device: Any)
     for metric in WEIGHTS:
         yield row("quiet", metric, [quiet[metric]])
     answer = sinks.statistics(A_BHTS, answer_BT[: len(A_BHTS)])
-    for metric in HEAD:
+    for metric in AT_TRIGGER:
         yield row("answer", metric, [answer[metric]])
     for head in range(A_BHTS.shape[1] if own else 0):
-        for metric in HEAD:
+        for metric in WEIGHTS:
             yield row(f"head{head}", metric, [quiet[metric][:, head : head + 1]])
     logp_BTV = model(ids_BT).float().log_softmax(-1).double().cpu().numpy()
     yield from excess(logp_BTV, rows, quiet_BT.cpu().numpy())
