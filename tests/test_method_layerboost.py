@@ -119,3 +119,5 @@ def test_a_random_choice_depends_on_the_seed():
 def test_impossible_shares_are_refused():
     with pytest.raises(ValueError, match="are shares"):
         layerboost.Method.Config(full=0.8, removed=0.4)
+    with pytest.raises(ValueError, match="window 1 or more"):
+        layerboost.Method.Config(window=0)

@@ -7,13 +7,16 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 from harness.proofs.properties import PROPERTIES
-from impls import ops
+from impls import kernels, ops
+from impls.rewired import Window
+from impls.softmax import Mixer as Softmax
 from tests.conftest import SHARED
 
 LIST = SHARED / "pitfalls" / "pitfalls.md"
@@ -22,17 +25,19 @@ TESTS = Path(__file__).parent
 SCRIPTS = "test_pitfalls.py::test_mixer_avoids_the_pitfall"
 SCANS = "test_identities.py::test_scan_equals_its_loop"
 BUG = "test_bugs.py::test_planted_bug_is_caught"
-NO_KERNEL = "no kernel of ours is launched: every mechanism is plain torch, which splits its own grids"
-NO_GROUPS = "no mechanism has fewer key heads than query heads, and no head is repeated"
+FIRST_AXIS = "kernels of ours are off unless asked for, and lay sequences, heads and tiles along axis 0 of their grid"
+KERNELS = "test_kernels_score_map.py::test_a_kernel_is_its_torch_form_forward_and_backward"
+SCAN_KERNELS = "test_kernels_delta_chunk.py::test_a_kernel_is_the_recurrence_forward_and_backward"
+CHOSEN = "test_kernels_score_map.py::test_a_kernel_takes_over_where_it_can_and_nowhere_else"
+NO_GROUPS = "no mechanism has fewer key heads than query heads, and no head is repeated; kernels take such heads"
 NO_MASK = "a mixer takes no mask: rows of a batch have one length, and documents are cut by `packed`"
-NO_WINDOW = "no mechanism has a sliding window as a setting"
 SEES_ITSELF = "a query of a causal mixer sees at least itself, and no mask can take that away"
 
 # by case: tests as `file::function`, properties that are proved as `proof:name`, else the reason in words
 CASES: dict[str, tuple[str, ...]] = {
     "A01": ("proof:lengths", SCRIPTS),
     "A02": ("proof:lengths", SCRIPTS, SCANS),
-    "A03": (SCANS, SCRIPTS),
+    "A03": (SCANS, SCRIPTS, SCAN_KERNELS),
     "A05": ("test_pitfall_cases.py::test_a_row_longer_than_65536_ends_right",),
     "A06": ("proof:decoding", BUG, "test_pitfalls.py::test_delta_scan_avoids_its_pitfalls"),
     "A14": ("proof:pure", SCRIPTS, "proof:decoding"),
@@ -57,13 +62,16 @@ CASES: dict[str, tuple[str, ...]] = {
         "proof:extreme_inputs",
         "test_prove.py::test_an_operator_that_divides_by_its_decay_is_seen_at_the_ends_of_its_inputs",
     ),
-    "A33": (NO_KERNEL,),
+    "A33": (FIRST_AXIS, "test_pitfall_cases.py::test_programs_of_a_kernel_lie_along_the_first_axis"),
     "A34": ("proof:equation", "every operator takes [B,H,T,K], and its equations are tried with T unlike H"),
-    "A35": (NO_KERNEL, "proof:pure", "test_pitfall_cases.py::test_a_head_of_any_width_gives_the_same_bits_twice"),
-    "A36": (NO_KERNEL,),
-    "A37": (NO_KERNEL, "proof:pure", SCRIPTS),
+    "A35": ("proof:pure", KERNELS, "test_pitfall_cases.py::test_a_head_of_any_width_gives_the_same_bits_twice"),
+    "A36": (
+        "a head too wide for a kernel is left to torch",
+        "test_pitfall_cases.py::test_wide_heads_are_left_to_torch",
+    ),
+    "A37": ("tiles that were measured are kept on disk, so that later runs add up alike", "proof:pure", SCRIPTS),
     "A38": (SCRIPTS, "proof:lengths"),
-    "A40": (NO_GROUPS, "proof:equation"),
+    "A40": (NO_GROUPS, KERNELS),
     "B05": ("proof:causal_by_prefix", SCRIPTS),
     "B06": (
         "proof:decoding",
@@ -89,9 +97,12 @@ CASES: dict[str, tuple[str, ...]] = {
     "B18": (SEES_ITSELF, "test_identities_scores.py::test_existence_of_one_and_zero_is_a_hard_cut"),
     "B19": (SEES_ITSELF, "test_identities_scores.py::test_a_uniform_row_is_a_zero_row_with_a_finite_gradient"),
     "B20": (NO_MASK, SCRIPTS),
-    "B22": (NO_WINDOW,),
-    "B23": (NO_WINDOW,),
-    "B24": (NO_GROUPS,),
+    "B22": ("test_pitfall_cases.py::test_a_window_of_two_holds_two_keys",),
+    "B23": (
+        "test_pitfall_cases.py::test_a_window_of_two_holds_two_keys",
+        "test_method_layerboost.py::test_impossible_shares_are_refused",
+    ),
+    "B24": (NO_GROUPS, KERNELS),
     "B25": (NO_GROUPS, "proof:lengths"),
     "B29": ("test_identities.py::test_linear_attention_averages", "proof:equation"),
     "B30": ("proof:extreme_inputs", SCRIPTS),
@@ -123,6 +134,37 @@ def test_every_listed_case_is_answered():
         pytest.skip(f"no list of failures at {LIST}")
     listed = re.findall(r"^\| ([AB]\d\d) \|", LIST.read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(CASES) == sorted(listed)
+
+
+def test_programs_of_a_kernel_lie_along_the_first_axis(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("triton")
+    from impls.kernels import score_launch
+    from impls.kernels.score_apply import parts_of
+
+    launched = []
+    monkeypatch.setattr(score_launch, "interpreted", lambda: True)
+    monkeypatch.setattr(score_launch, "run", lambda kernel, grid, **told: launched.append(grid(told)))
+    score_launch.launch(None, score_launch.Tiles((), ()), "M", heads=70_000, length=33)
+    assert launched == [(3 * 70_000, 1)], "three tiles of 16 rows for each head"
+    assert all(parts_of(heads, 2**20) <= 65_535 for heads in (1, 7, 4096))
+
+
+def test_wide_heads_are_left_to_torch(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ATTEST_KERNELS", "1")
+    given = {"is_cuda": True, "dtype": torch.float32, "numel": lambda: 1024}
+    narrow, wide = (SimpleNamespace(shape=(1, 1, 4, width), **given) for width in (256, 257))
+    assert kernels.usable(narrow)  # pyright: ignore[reportArgumentType]
+    assert not kernels.usable(wide)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_window_of_two_holds_two_keys():
+    """Equal scores average the values that are seen; the window of a layer that was trained without."""
+    window = Window(Softmax(4, Softmax.Config(heads=1, rope=False)), 2)
+    zeros, v = torch.zeros(1, 1, 4, 4), torch.arange(1.0, 5).view(1, 1, 4, 1)
+    assert_close(window.mix(zeros, zeros, v).flatten(), torch.tensor([1.0, 1.5, 2.5, 3.5]))
+    for rows in (1, 3):  # some at a time
+        window.rows = rows
+        assert_close(window.mix(zeros, zeros, v).flatten(), torch.tensor([1.0, 1.5, 2.5, 3.5]))
 
 
 def test_a_row_longer_than_65536_ends_right():
