@@ -9,7 +9,7 @@ import sys
 
 from snakemake.utils import min_version
 
-from harness import dependencies, lock, outlook, parent
+from harness import dependencies, lock, outlook, parent, status
 from harness.errors import UserError
 from harness.plan import Plan
 
@@ -77,11 +77,14 @@ onstart:
         sys.exit(str(error))
     for note in outlook.notes(PLAN):
         print(note, file=sys.stderr, flush=True)
+    status.tell(PLAN)
 
 
 onsuccess:
+    print(status.line(status.Watcher(PLAN).look()))
     print(f"Open {os.path.abspath('results/site/index.html')}")
 
 
 onerror:
+    print(status.line(status.Watcher(PLAN).look()))
     print("Not done. The log of each job that failed is named above; the same command goes on from here.")

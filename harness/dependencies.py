@@ -27,6 +27,7 @@ SETTLED = {  # never an input of training and evaluation, nor is what it imports
     "harness.sources": "makes the corpus; its outcome is in the manifest",
     "harness.duplicates": "makes the corpus; its outcome is in the manifest",
     "harness.lock": "decides when, not what",
+    "harness.log": "says when",
     "harness.parent": "decides when, not what",
     "harness.held": "decides when, not what",
     "harness.device": "chooses a device, which the record names",

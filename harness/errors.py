@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
+from harness import log
 from harness.parent import end_with_workflow
 
 MENDS = {  # what a machine can refuse to any command, and the mend
@@ -33,6 +34,7 @@ def leave(main: Callable[[], int | None]) -> NoReturn:
     The sentence is that of a UserError, or says which file the system refused and why: too long a name, no right, a
     full disk.
     """
+    log.begin()
     end_with_workflow()
     try:
         for word in sys.argv[1:]:
