@@ -1,6 +1,6 @@
 """The corpus: articles split into train, valid and test, as token ids with a manifest of where they are from.
 
-    manifest.json     sources with licence and sha256, sizes of the splits, sha256 of every file below
+    manifest.json     sources with licence and sha256, sizes of the splits, sha256 of every file below and of the rest
     tokenizer.json    byte-level BPE, trained on the training articles alone
     {train,valid,test}.npy     <end> article <end> article … <end>
     token_bytes.npy   bytes of text that each token spells, so that bits per byte are exact; <end> has none
@@ -26,7 +26,7 @@ import numpy as np
 from harness import duplicates, sources
 from harness.config import Data, load_profile
 from harness.errors import UserError, leave
-from harness.files import dump_json, read_json, sha256_file, write_atomic
+from harness.files import dump_json, read_json, seal, sha256_file, write_atomic
 from harness.sources import Article
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ class Corpus:
             self.vocab: int = self.manifest["tokenizer"]["vocab"]
             self.digest = sha256_file(folder / "manifest.json")
             self.token_bytes_V = np.load(self.file("token_bytes.npy"))
-            whole = len(self.token_bytes_V) == self.vocab
+            rest = {key: value for key, value in self.manifest.items() if key != "seal"}
+            whole = self.manifest["seal"] == seal(rest)
         except (ValueError, KeyError, TypeError):
             whole = False
         if not whole:
@@ -176,7 +177,7 @@ def make(settings: Data, folder: Path, say: Callable[[str], None], hub: str | No
         },
         "files": digests,
     }
-    write_atomic(folder / "manifest.json", dump_json(manifest))
+    write_atomic(folder / "manifest.json", dump_json(manifest | {"seal": seal(manifest)}))
 
 
 def _npy(array: np.ndarray) -> bytes:

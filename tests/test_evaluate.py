@@ -20,7 +20,7 @@ from harness import evaluate, held, scoring
 from harness.config import Data
 from harness.errors import UserError
 from harness.evaluate import is_number, undisturbed
-from harness.files import sha256_file, write_json
+from harness.files import seal, sha256_file, write_json
 from harness.model import Shape, build
 from harness.suites import Row, loss, recall
 from harness.tasks import lm
@@ -74,10 +74,8 @@ def trained(tmp_path, monkeypatch):
     np.save(data / "test.npy", np.random.default_rng(0).integers(0, 50, 300).astype(np.uint16))
     np.save(data / "token_bytes.npy", np.arange(50, dtype=np.uint16))
     names = ("test.npy", "token_bytes.npy")
-    write_json(
-        data / "manifest.json",
-        {"tokenizer": {"vocab": 50}, "files": {name: sha256_file(data / name) for name in names}},
-    )
+    manifest = {"tokenizer": {"vocab": 50}, "files": {name: sha256_file(data / name) for name in names}}
+    write_json(data / "manifest.json", manifest | {"seal": seal(manifest)})
     return tmp_path / "results" / "runs" / RUN
 
 
@@ -232,6 +230,17 @@ def test_broken_weights_are_a_failure_of_the_cell(trained, monkeypatch):
     (trained / "lm" / "seed1" / "model.safetensors").write_bytes(b"not weights")
     assert run_main(monkeypatch, "loss") == 0
     assert read(trained, "loss", "lm")["status"] == "failed"
+
+
+@pytest.mark.parametrize("digest", ["of these", "of others"])
+def test_weights_that_are_not_those_that_were_written_give_no_number(trained, monkeypatch, digest):
+    weights = trained / "lm" / "seed1" / "model.safetensors"
+    edit(weights.with_name("run.json"), digest=sha256_file(weights) if digest == "of these" else "0" * 64)
+    run_main(monkeypatch, "loss")
+    record = read(trained, "loss", "lm")
+    assert (record["status"] == "ok", bool(record["rows"])) == (digest == "of these",) * 2
+    if digest == "of others":
+        assert "model.safetensors is damaged (its SHA-256 is not that of run.json); delete it" in record["reason"]
 
 
 @pytest.mark.parametrize(

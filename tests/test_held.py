@@ -9,6 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from harness import dependencies, evaluate, held, suites
+from harness.files import seal
 from harness.metrics import Metric
 from harness.suites import loss
 from tests.test_evaluate import PROFILE, RUN, SUITES, edit, trained
@@ -94,7 +95,8 @@ def another_choice_of_a_method(trained):
 
 def another_corpus(trained):
     path = PROFILE.data.folder / "manifest.json"
-    edit(path, settings={"seed": 1})
+    manifest = {key: value for key, value in json.loads(path.read_text()).items() if key != "seal"}
+    edit(path, settings={"seed": 1}, seal=seal(manifest | {"settings": {"seed": 1}}))
 
 
 def a_damaged_copy(trained):

@@ -71,6 +71,15 @@ def test_a_build_with_nothing_new_keeps_no_second_record(record, tmp_path):
     assert len(history.names(tmp_path)) == 2
 
 
+def test_records_stay_in_order_when_the_clock_is_put_back(record, tmp_path):
+    history.keep(record, tmp_path)
+    for seeds in ([1], [1, 2], [1, 2]):
+        history.keep(record | {"time": "2026-01-01 00:00:00", "seeds": seeds}, tmp_path)
+    kept = history.latest(9, tmp_path)
+    assert [each["seeds"] for each in kept] == [record["seeds"], [1], [1, 2]]
+    assert [each["time"] for each in kept] == [f"2026-01-02 03:04:0{second}" for second in (5, 6, 7)]
+
+
 def test_equal_builds_differ_in_nothing(record):
     changes = diff.compare(record, record)
     assert changes.nothing
