@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from impls import ops
 from impls.base import ScoreMixer
@@ -37,30 +39,60 @@ def unit(x: Tensor) -> Tensor:
     return x * torch.where(square > 1e-30, square, 1.0).rsqrt()
 
 
-def softplus_weights(q: Tensor, k: Tensor) -> Tensor:
-    """LSSA's A_BHTS. logaddexp has no linear branch, unlike torch's softplus, whose error grows with N A."""
-    T, S = q.shape[-2], k.shape[-2]
-    scale_T1 = math.log(q.shape[-1]) * ops.visible(T, S, q).log()
-    s_BHTS = ops.scores(unit(q), unit(k), 1.0) * scale_T1
-    a_BHTS = ops.hide(torch.logaddexp(s_BHTS, torch.zeros_like(s_BHTS)), 0.0)
-    return a_BHTS / a_BHTS.sum(dim=-1, keepdim=True)
+def power_below(x: Tensor, p: float) -> Tensor:
+    """x^(p - 1) of x >= 0, 0 where x is 0; by repeated squaring where p is whole, which is quicker on a CPU."""
+    if p != int(p):
+        return x ** (p - 1)
+    found, square, left = None, x, int(p) - 1
+    while left:
+        if left % 2:
+            found = square if found is None else found * square
+        left //= 2
+        square = square * square if left else square
+    return (x > 0).to(x.dtype) if found is None else found
 
 
-def reweight(A_BHTS: Tensor, p: float) -> Tensor:
-    """LSSAR's R_BHTS."""
-    T, S = A_BHTS.shape[-2:]
-    N_T1 = ops.visible(T, S, A_BHTS)
-    r_BHTS = (N_T1 * A_BHTS - (N_T1 > 3).to(A_BHTS.dtype)).relu()
-    top_BHT1 = r_BHTS.detach().amax(dim=-1, keepdim=True)
-    alive_BHT1 = top_BHT1 > DEAD
-    r_BHTS = torch.where(alive_BHT1, r_BHTS / torch.where(alive_BHT1, top_BHT1, 1.0), 0.0) ** p
-    return r_BHTS / torch.where(alive_BHT1, r_BHTS.sum(dim=-1, keepdim=True), 1.0)
+class Weights(torch.autograd.Function):
+    """A_BHTS of LSSA (p None) or R_BHTS of LSSAR, of scores in float32 or wider that no mask has touched.
+
+    With r = relu(a - O/N sum(a)), which is N A - O but for a factor that each row has in common, R = r^p / sum r^p.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, s: Tensor, p: float | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        # no linear branch: torch's softplus has one from 20 on, whose error grows with N A. Here s < ln K ln N < 80
+        a = softplus(s, threshold=80.0).tril_(s.shape[-1] - s.shape[-2])
+        total, ctx.p = a.sum(dim=-1, keepdim=True), p
+        if p is None:
+            A = a / total
+            ctx.save_for_backward(a, A, 1 / total)
+            return A
+        N_T1 = ops.visible(*s.shape[-2:], s)
+        part_T1 = (N_T1 > 3).to(s.dtype) / N_T1
+        r = torch.addcmul(a, total, part_T1, value=-1).relu_()
+        top = r.amax(dim=-1, keepdim=True)
+        alive = N_T1 * top > DEAD * total
+        unit = torch.where(alive, 1 / torch.where(alive, top, 1.0), 0.0)
+        below = power_below(r.mul_(unit), p)
+        R = below * r
+        share = 1 / torch.where(alive, R.sum(dim=-1, keepdim=True), 1.0)
+        ctx.save_for_backward(a, R.mul_(share), below.mul_(share * unit * p), part_T1)
+        return R
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        a, A, slope, *part = ctx.saved_tensors
+        grad_a = (grad - (grad * A).sum(dim=-1, keepdim=True)).mul_(slope)
+        if part:
+            grad_a.sub_(grad_a.sum(dim=-1, keepdim=True) * part[0])
+        return torch.expm1(-a).neg_().mul_(grad_a), None  # of softplus, 1 - exp(-a), which is 0 where a was hidden
 
 
 def weights(q: Tensor, k: Tensor, p: float | None) -> Tensor:
     """A_BHTS >= 0 of LSSA (p None) or LSSAR; rows sum to 1, or to 0 where LSSAR's re-weighting leaves nothing."""
-    A_BHTS = softplus_weights(ops.wide(q), ops.wide(k))
-    return (A_BHTS if p is None else reweight(A_BHTS, p)).to(q.dtype)
+    scale_T1 = math.log(q.shape[-1]) * ops.visible(q.shape[-2], k.shape[-2], ops.wide(q)).log()
+    s_BHTS = ops.scores(unit(ops.wide(q)) * scale_T1, unit(ops.wide(k)), 1.0)
+    return Weights.apply(s_BHTS, p).to(q.dtype)  # pyright: ignore[reportReturnType]
 
 
 @dispatched(score_map.lssar)
