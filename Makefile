@@ -1,6 +1,6 @@
 # make site: everything, ending in results/site/index.html.  make help: the other commands.
 .DEFAULT_GOAL := help
-.PHONY: help site smoke serve test lint retry lock vendor clean
+.PHONY: help site smoke serve test chaos audit slurm lint retry lock vendor clean
 
 # any Python from 3.11 on; PYTHON=… chooses another
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -40,6 +40,17 @@ serve: $(INSTALLED) ## show the site at http://127.0.0.1:8000, to this machine a
 
 test: lint ## lint, then all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+slurm: $(INSTALLED) ## run the workflow on a Slurm of two nodes, made here for that; jobs are cancelled, a node fails
+	@$(BIN)/python -m tests.slurm.install
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slurm tests/slurm
+
+chaos: $(INSTALLED) ## faults in earnest and hostile input by the thousand; minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m chaos -rA tests/chaos
+
+audit: $(INSTALLED) ## list the licence of every package, and ask PyPI for advisories on the pinned ones
+	$(BIN)/python -m harness.licences
+	$(BIN)/python -m harness.audit
 
 lint: $(INSTALLED) ## style and types; snakemake --lint is one of the tests
 	$(BIN)/ruff check .
