@@ -35,16 +35,20 @@ ROWS = 64  # queries whose scores are made at once
 def softmax_branch(q: Tensor, k: Tensor, v: Tensor, type_BHN: Tensor, size: int, bias_BHN: Tensor | None) -> Tensor:
     """y_BHTV of scaled q; bias_BHN is added to the logits of each chunk's keys. Some chunks of queries at a time."""
     T, y_BHTV, many = q.shape[2], [], max(ROWS // size, 1) * size
-    chunk_T = torch.arange(T, device=q.device) // size
-    gone_BHS = torch.where(type_BHN == 0, 0.0, float("-inf")).to(ops.wide(q).dtype)[:, :, chunk_T]
-    bias_BHS = torch.zeros_like(gone_BHS) if bias_BHN is None else bias_BHN[:, :, chunk_T]
+    q, k, v = (pad(z, (0, 0, 0, -T % size)) for z in (q, k, v))
+    chunk_N = torch.arange(q.shape[2] // size, device=q.device)
+    chunk_S = chunk_N.repeat_interleave(size)
+    gone_BHS = torch.where(type_BHN == 0, 0.0, float("-inf")).to(ops.wide(q).dtype)[:, :, chunk_S]
+    bias_BHS = None if bias_BHN is None else bias_BHN[:, :, chunk_S]
     for first in range(0, T, many):
-        last = min(first + many, T)
-        own_TS = chunk_T[first:last, None] == chunk_T[:last]
-        bias_BHTS = bias_BHS[:, :, None, :last] + gone_BHS[:, :, None, :last].masked_fill(own_TS, 0.0)
-        s_BHTS = ops.wide(ops.scores(q[:, :, first:last], k[:, :, :last], 1.0)) + bias_BHTS
+        last = min(first + many, q.shape[2])
+        own_NS = chunk_N[first // size : last // size, None] == chunk_S[:last]
+        bias_BHNS = gone_BHS[:, :, None, :last].masked_fill(own_NS, 0.0)
+        bias_BHNS = bias_BHNS if bias_BHS is None else bias_BHNS + bias_BHS[:, :, None, :last]
+        s_BHTS = ops.wide(q[:, :, first:last] @ k[:, :, :last].mT)
+        s_BHTS = (s_BHTS.unflatten(2, (-1, size)) + bias_BHNS[:, :, :, None]).flatten(2, 3)
         y_BHTV.append(ops.causal_softmax(s_BHTS).to(v.dtype) @ v[:, :, :last])
-    return torch.cat(y_BHTV, dim=2)
+    return torch.cat(y_BHTV, dim=2)[:, :, :T]
 
 
 def linear_branch(
