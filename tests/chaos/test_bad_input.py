@@ -1,0 +1,27 @@
+"""Thousands of hostile files and command lines, where `tests/test_bad_input.py` tries some of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import hostile_commands
+from tests.test_bad_input import FILES, try_command, try_files, warm
+
+__all__ = ["warm"]
+pytestmark = pytest.mark.chaos
+
+EACH_FILE, EACH_COMMAND = 600, 200
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_hostile_files(kind: str, tmp_path: Path):
+    tried = try_files(kind, tmp_path, EACH_FILE)
+    print(f"{kind}: {tried} hostile inputs")
+
+
+@pytest.mark.parametrize("command", hostile_commands.commands())
+def test_hostile_command_lines(command: str, tmp_path: Path):
+    tried = try_command(command, tmp_path, EACH_COMMAND)
+    print(f"python -m harness.{command}: {tried} hostile command lines")
