@@ -7,10 +7,12 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import yaml
 
+from tests.slurm import install
 from tests.workflow_project import SOFTMAX, Project, paper
 
 ROOT = Path(__file__).parents[1]
@@ -20,6 +22,10 @@ import json, subprocess, sys
 json.dump(sys.argv[1:], open("asked.json", "w"))
 sys.exit(subprocess.run(sys.argv[sys.argv.index("--command") + 2:]).returncode)
 """
+
+
+class Done(NamedTuple):
+    returncode: int
 
 
 def rules() -> dict[str, str]:
@@ -68,3 +74,23 @@ def test_a_pod_asks_for_what_the_job_needs_and_ends_as_the_job_does(status: int,
     unset = subprocess.run(command, cwd=tmp_path, env=path, text=True, capture_output=True, timeout=60)
     assert unset.returncode != 0
     assert "ATTEST_IMAGE: set it to an image" in unset.stderr
+
+
+def test_what_make_slurm_lacks_is_said_and_installed_by_root_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    ran: list[str] = []
+    monkeypatch.setattr(install.subprocess, "run", lambda command, **_: ran.append(command[0]) or Done(0))
+    monkeypatch.setattr(install.shutil, "which", lambda name, **_: name if name == "apt-get" else None)
+    monkeypatch.setattr(install.os, "geteuid", lambda: 1000)
+    assert install.main() == 1
+    said = capsys.readouterr().err
+    assert said.startswith("missing: munge, slurm-wlm")
+    assert said.count("\n") == 1
+    assert "sudo apt-get install -qq -y --no-install-recommends munge slurm-wlm" in said
+    assert not ran
+    monkeypatch.setattr(install.os, "geteuid", lambda: 0)
+    assert install.main() == 0
+    assert ran[:2] == ["apt-get", "apt-get"]
+    monkeypatch.setattr(install, "commands", list)
+    assert install.main() == 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -58,11 +59,8 @@ def main() -> int:
     if not needed:
         return 0
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        whole = " && ".join(" ".join(command) for command in needed)
-        print(
-            f"{', '.join(programs() + packages())} missing; on Debian, as root, this installs it: {whole}",
-            file=sys.stderr,
-        )
+        whole = " && ".join(shlex.join(["sudo"] * (command[0] == "apt-get") + command) for command in needed)
+        print(f"missing: {', '.join(programs() + packages())}; on Debian this installs it: {whole}", file=sys.stderr)
         return 1
     for command in needed:
         print("running", *command, flush=True)
