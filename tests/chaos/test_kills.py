@@ -25,6 +25,7 @@ class Stage(NamedTuple):
 
     modules: tuple[str, ...]
     removed: tuple[str, ...]
+    last: str  # the rule after which there is nothing more to kill
     kills: int
     site: bool = False  # whether no clock that the site shows runs again
 
@@ -36,15 +37,18 @@ class Stage(NamedTuple):
 
 TRAINED = ("runs/*/*/*/model.safetensors", "runs/*/*/*/curve.jsonl", "runs/*/*/*/run.json")
 STAGES = {
-    "training": Stage(("train",), TRAINED, 14),
-    "evaluation": Stage(("evaluate",), ("runs/*/*/*/loss.json", "runs/*/*/*/recall.json", "state/*/*/*/*.json"), 10),
+    "training": Stage(("train",), TRAINED, "train", 12),
+    "evaluation": Stage(
+        ("evaluate",), ("runs/*/*/*/loss.json", "runs/*/*/*/recall.json", "state/*/*/*/*.json"), "evaluate", 10
+    ),
     "aggregation": Stage(
         ("aggregate", "judge", "history"),
         ("measurements.*", "runs.json", "items.parquet", "SHA256SUMS", "verdicts.json", "history/index.json"),
+        "history",
         10,
         site=True,
     ),
-    "site": Stage(("site",), ("site",), 10, site=True),
+    "site": Stage(("site",), ("site",), "site", 10, site=True),
 }
 
 
@@ -59,7 +63,7 @@ def test_kills_at_random_moments_change_no_byte(bench: Bench, name: str):
             if running is not None and running.returncode == 0:  # it got through in spite of the kills
                 bench.compare(site=stage.site)
                 bench.restore(*stage.removed)
-            running = bench.start()
+            running = bench.start("--until", stage.last)
         job = next_job(bench, running, modules)
         if job is not None:
             time.sleep(draw.uniform(0, span))
@@ -68,6 +72,7 @@ def test_kills_at_random_moments_change_no_byte(bench: Bench, name: str):
     bench.kill(running)
     bench.finish(site=stage.site)
     assert "Nothing to be done" in bench.build()[1]
+    assert len(list((bench.results / "history").glob("2*.json"))) == 1  # nothing new was found out
     bench.counts[f"kills survived in {name}"] += kills
 
 
@@ -79,9 +84,9 @@ def next_job(bench: Bench, running: subprocess.Popen[str], modules: list[str]) -
 
 def kill(victim: str, running: subprocess.Popen[str], job: psutil.Process) -> bool:
     """Kill a job, Snakemake, or everything; whether the job was there to be killed."""
-    if not job.is_running() or running.poll() is not None:
-        return False
     try:
+        if job.status() == psutil.STATUS_ZOMBIE or running.poll() is not None:
+            return False
         if victim == "job":
             job.kill()
         elif victim == "snakemake":
