@@ -67,7 +67,7 @@ class Weights(torch.autograd.Function):
             A = a / total
             ctx.save_for_backward(a, A, 1 / total)
             return A
-        N_T1 = ops.visible(*s.shape[-2:], s)
+        N_T1 = ops.visible(s.shape[-2], s.shape[-1], s)
         part_T1 = (N_T1 > 3).to(s.dtype) / N_T1
         r = torch.addcmul(a, total, part_T1, value=-1).relu_()
         top = r.amax(dim=-1, keepdim=True)
