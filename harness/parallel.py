@@ -1,4 +1,5 @@
-"""Several processes that train one model: `torchrun --standalone --nproc-per-node 2 -m harness.train …`.
+"""Several processes that train one model: `processes: 2` in a profile, `python -m harness.train … --processes 2`, or
+`torchrun --standalone --nproc-per-node 2 -m harness.train …`, which the two others become.
 
 Each process holds the whole model and takes its share of the rows of every batch; gradients are added up, not
 averaged, for each is already of the mean over all scored tokens of all processes (a mean of means would weigh tokens
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -111,11 +113,18 @@ def leads() -> bool:
     return not _started() or os.environ["RANK"] == "0"
 
 
+def spread(module: str, processes: int) -> None:
+    """Become torchrun with so many processes of this very command; nothing where they are one or started already."""
+    if processes > 1 and not _started():
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m", module]
+        os.execv(sys.executable, [sys.executable, *launcher, *sys.argv[1:]])
+
+
 @contextmanager
 def joined(name: str) -> Iterator[tuple[Group, str]]:
     """The group that this process belongs to and the device it has for itself (see `harness.device.claim`).
 
-    Raises UserError where the others cannot be reached.
+    Raises UserError where the others cannot be reached, or where each is to have a GPU and there are fewer.
     """
     from harness.device import claim
 
@@ -127,6 +136,9 @@ def joined(name: str) -> Iterator[tuple[Group, str]]:
     from torch import distributed
 
     gpus = name != "cpu" and torch.cuda.is_available()
+    needed, found = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count() if gpus else 0
+    if gpus and needed > found:
+        raise UserError(f"processes: {needed} on a machine of {found} GPUs; set processes to {found}, or device: cpu")
     _reach(lambda: distributed.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo"))
     group = Group(distributed.get_rank(), distributed.get_world_size())
     try:

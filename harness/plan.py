@@ -248,9 +248,13 @@ class Plan:
         """Files that the site is rendered from."""
         return sorted(str(path) for path in Path("templates").rglob("*") if path.is_file())
 
-    def gpu(self) -> dict[str, int]:
-        """One GPU a job where this machine has any and the config does not turn them down."""
-        return {"gpu": 1} if self.config.device != "cpu" and any(Path("/dev").glob("nvidia[0-9]*")) else {}
+    def processes(self, task: str) -> int:
+        """How many processes train one model of a task together."""
+        return self.profile.task(task).processes
+
+    def gpu(self, count: Any = 1) -> dict[str, Any]:
+        """So many GPUs a job where this machine has any and the config does not turn them down."""
+        return {"gpu": count} if self.config.device != "cpu" and any(Path("/dev").glob("nvidia[0-9]*")) else {}
 
     def device(self, resources: Mapping[str, Any]) -> str:
         """The device of a job: the CPU where it was given no GPU, as by `--resources gpu=0`."""

@@ -114,8 +114,9 @@ def run_settings(run: Run, profile: Profile, others: Mapping[str, Run] | None = 
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
-    """What decides weights: not who is trained, nor a grid of rates that is not asked for."""
-    return {key: value for key, value in settings.items() if key != "trained" and (key, value) != ("tune", None)}
+    """What decides weights: not who is trained nor by how many, nor a grid of rates that is not asked for."""
+    idle = {"trained", "processes"} | ({"tune"} if settings["tune"] is None else set())
+    return {key: value for key, value in settings.items() if key not in idle}
 
 
 def _overridden(settings: Any, recipe: dict[str, Any]) -> Any:

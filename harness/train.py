@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness import lock, parallel, provenance, tasks
-from harness.arguments import device_name, seed
+from harness.arguments import device_name, seed, threads
 from harness.errors import UserError, leave
 from harness.files import remove, write_atomic, write_json
 from harness.job import Job, find, with_grid
@@ -138,8 +138,10 @@ def fingerprint(record: dict[str, Any], task: tasks.Task) -> str:
     """A digest of everything that decides the weights: settings, model, code, data, versions, instructions."""
     names = ("run", "task", "seed", "order", "settings", "model", "versions", "threads")
     whole = {name: record[name] for name in names} | {"code": provenance.code(), "data": task.digest}
-    # which of a machine's GPUs, and how many cores it has, decides nothing; a resumed run may get another one
+    # which of a machine's GPUs, and how many cores it has, decides nothing; a resumed run may get another one, or
+    # another number of processes, which the record tells
     whole["hardware"] = {name: value for name, value in record["hardware"].items() if name != "cores"}
+    whole["settings"] = {name: value for name, value in record["settings"].items() if name != "processes"}
     whole["device"] = record["device"].partition(":")[0]
     return hashlib.sha256(canonical(whole).encode()).hexdigest()
 
@@ -218,9 +220,11 @@ def main() -> int:
     parser.add_argument(
         "--device", type=device_name, default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
     )
+    parser.add_argument("--processes", type=threads, help="that train it together (default: the profile's)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when the run fails or diverges")
     given = parser.parse_args()
     job = with_grid(find(given.run, given.task, given.seed, given.profile))
+    parallel.spread("harness.train", given.processes or job.settings.processes)
     if parallel.leads():
         lock.hold(job.state_file.with_name("lock"), wait=True)  # of a job that outlived its killed workflow
 

@@ -19,12 +19,16 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from harness.config import Config, load_profile
 from harness.errors import UserError
 from harness.fit import Diverged, Fit, Point
 from harness.model import Shape, build
 from harness.parallel import ALONE, Elsewhere, Group
+from harness.plan import Plan
+from harness.runs import resolve
 from harness.tasks import Batch, HeldOut
 from harness.tasks.recall import Settings, Task
+from tests.judging import claim, paper
 from tests.test_fit import SHAPE, settings
 from tests.test_train import STEPS, Training, checkout  # noqa: F401  (a fixture)
 
@@ -215,15 +219,22 @@ def test_a_mechanism_that_draws_numbers_draws_others_in_each_process_and_goes_on
 # -- as a command
 
 
+def test_a_profile_says_how_many_and_its_runs_keep_their_names():
+    profile = load_profile("smoke")
+    tasks = {name: task.model_copy(update={"processes": 3}) for name, task in profile.tasks.items()}
+    three, papers = profile.model_copy(update={"tasks": tasks}), {"p": paper(claim("untested", reason="r"))}
+    assert list(resolve(papers, three)) == list(resolve(papers, profile))
+    assert Plan(Config(), three, papers, resolve(papers, three)).processes("lm") == 3
+    assert Plan(Config(), profile, papers, resolve(papers, profile)).processes("lm") == 1
+
+
 def several(training: Training) -> subprocess.Popen[str]:
-    """The same training by two processes of torchrun."""
-    own = training.command.index("-m")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    training.command[own:own] = launcher
+    """The same training by two processes; it is torchrun that is started."""
+    training.command += ["--processes", "2"]
     try:
         return training.start()
     finally:
-        del training.command[own : own + len(launcher)]
+        del training.command[-2:]
 
 
 def process(launcher: int, rank: int) -> int:

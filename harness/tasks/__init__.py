@@ -77,6 +77,7 @@ class TrainSettings(Closed):
     weight_decay: float = Field(default=0.0, ge=0)  # of matrices; never of vectors
     clip: float = Field(default=1.0, gt=0)  # largest global gradient norm
     micro_batch: int | None = Field(default=None, gt=0)  # rows in one forward pass, where memory is short
+    processes: int = Field(default=1, ge=1, le=1024)  # that train one model together; `harness.parallel`
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 autocast on a GPU, fp32 on a CPU
     curve_every: int = Field(default=1, gt=0)  # steps between points of curve.jsonl
     save_every: int = Field(default=200, gt=0)  # steps between saves of the resume state

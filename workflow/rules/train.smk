@@ -42,10 +42,10 @@ rule train:
     wildcard_constraints:
         run="|".join(PLAN.made_by("train")) or NOTHING,
     retries: 1  # a job that was killed goes on from its last state
-    threads: 1
+    threads: lambda wc: PLAN.processes(wc.task)
     resources:
-        **PLAN.gpu(),
-        mem_mb=2000,
+        **PLAN.gpu(lambda wc: PLAN.processes(wc.task)),
+        mem_mb=lambda wc: 2000 * PLAN.processes(wc.task),
         profile=PLAN.config.profile,  # no param: its name alone changes no result
         runtime=240,
     params:
