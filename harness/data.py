@@ -51,7 +51,7 @@ class Corpus:
             self.manifest: dict[str, Any] = read_json(folder / "manifest.json")
             self.vocab: int = self.manifest["tokenizer"]["vocab"]
             self.digest = sha256_file(folder / "manifest.json")
-            self.token_bytes_V = np.load(self.file("token_bytes.npy"))
+            self.token_bytes_V = np.load(self.file("token_bytes.npy"), allow_pickle=False)
             rest = {key: value for key, value in self.manifest.items() if key != "seal"}
             whole = self.manifest["seal"] == seal(rest)
         except (ValueError, KeyError, TypeError):
@@ -70,7 +70,7 @@ class Corpus:
 
     def tokens(self, split: str) -> np.ndarray:
         """ids_N of a split: <end> article <end> … <end>."""
-        return np.load(self.file(f"{split}.npy"))
+        return np.load(self.file(f"{split}.npy"), allow_pickle=False)
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer; what it encodes holds no <end>, not even where the text spells it."""

@@ -32,7 +32,11 @@ def load(path: Path, fingerprint: str, say: Callable[[str], None]) -> dict[str, 
     if whole[: len(MAGIC)] != MAGIC or hashlib.sha256(content).digest() != whole[len(MAGIC) : len(MAGIC) + 32]:
         say(f"{path} is damaged, so it is not used: training starts from step 0")
         return None
-    payload = torch.load(BytesIO(content), map_location="cpu", weights_only=True)
+    try:
+        payload = torch.load(BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception:  # torch has no one class for what it does not let in
+        say(f"{path} holds what no run saves, so it is not used: training starts from step 0")
+        return None
     if payload.pop("fingerprint") != fingerprint:
         say(f"{path} is of other settings, code or data, so it is not used: training starts from step 0")
         return None

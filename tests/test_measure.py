@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import pickle
+import shutil
 from pathlib import Path
 
 import pytest
 
-from harness import evaluate, hub, measure
+from harness import evaluate, hub, measure, pretrained
 from harness.config import load_profile
 from harness.errors import UserError
 from tests import tiny_model
@@ -80,3 +82,40 @@ def test_settings_are_read_as_in_a_profile():
     assert profile.suite("ruler").lengths == (256, 512)
     assert profile.suite("ruler").samples == 2
     assert profile.suite("longbench").tasks == ("trec",)
+
+
+class Payload:
+    """What would leave a file behind if it were unpickled."""
+
+    def __init__(self, mark: Path):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model.save(tmp_path_factory.mktemp("hub") / "model")
+
+
+def test_weights_that_are_pickled_are_not_read(model: Path, tmp_path: Path):
+    mark, copy = tmp_path / "ran", tmp_path / "model"
+    shutil.copytree(model, copy)
+    (copy / "model.safetensors").unlink()
+    (copy / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(mark)))
+    with pytest.raises(UserError, match="cannot be read"):
+        pretrained.load(str(copy), None)
+    assert not mark.exists()
+
+
+def test_code_beside_a_model_does_not_run(model: Path, tmp_path: Path):
+    mark, copy = tmp_path / "ran", tmp_path / "model"
+    shutil.copytree(model, copy)
+    settings = json.loads((copy / "config.json").read_text())
+    settings |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.C", "AutoModelForCausalLM": "mine.M"}}
+    (copy / "config.json").write_text(json.dumps(settings))
+    (copy / "mine.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
+    with pytest.raises(UserError, match="cannot be read"):
+        pretrained.load(str(copy), None)
+    assert not mark.exists()
