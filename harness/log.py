@@ -10,11 +10,13 @@ import fcntl
 import os
 import socket
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO, cast
 
 LOGS = Path("results/log")
+START = 120  # seconds until a job that has said nothing is given up: imports take long on a busy machine
 _held = []  # open files: the system frees a lock when its file closes
 
 
@@ -62,6 +64,12 @@ def held(path: str | Path) -> bool:
     except BlockingIOError:
         return True
     return False
+
+
+def starts(path: str | Path) -> bool:
+    """Whether the job of this log was started a moment ago and has not come to `begin` yet."""
+    found = Path(path).stat()
+    return found.st_size == 0 and time.time() - found.st_mtime < START
 
 
 def began(path: str | Path) -> datetime | None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from harness import failures, log, parent
 from harness.errors import leave
 from harness.plan import Plan, add_options
-from harness.steps import Step, seconds, steps
+from harness.steps import UNTIMED, Step, seconds, steps
 
 LOCK = Path(".snakemake/attest.lock")
 PERIOD = 30  # seconds between lines of a build
@@ -55,19 +55,23 @@ class Watcher:
     def _state(self, step: Step) -> State:
         if log.held(step.log):
             return State(step, "running", log.last(step.log))
-        try:
-            why = "; ".join(dict.fromkeys(filter(None, map(self._failure, step.files))))
-        except FileNotFoundError:
-            if not step.log.is_file():
-                return State(step, "waiting")
-            return State(step, "failed", f"it ended without a result, with “{log.last(step.log)}” ({step.log})")
-        return State(step, "failed", why) if why else State(step, "done")
+        if all(Path(file).exists() for file in step.files):
+            why = "; ".join(dict.fromkeys(filter(None, map(self._failure, step.records))))
+            return State(step, "failed", why) if why else State(step, "done")
+        if not step.log.is_file() or step.log.stat().st_mtime < since():  # what an earlier build said is past
+            return State(step, "waiting")
+        if log.starts(step.log):
+            return State(step, "running", "starts")
+        return State(step, "failed", f"it ended without a result, with “{log.last(step.log)}” ({step.log})")
 
     def _failure(self, record: str) -> str:
-        """Why a record says that it failed; nothing where it does not. Raises FileNotFoundError where there is none."""
-        written = Path(record).stat().st_mtime_ns
+        """Why a record says that it failed; nothing where it does not."""
+        try:
+            written = Path(record).stat().st_mtime_ns
+        except FileNotFoundError:  # it went a moment ago
+            return ""
         if self._read.get(record, (None, ""))[0] != written:
-            found = list(failures.find([record])) if record.endswith(".json") else []
+            found = list(failures.find([record]))
             self._read[record] = written, f"{found[0].status}: {found[0].reason}" if found else ""
         return self._read[record][1]
 
@@ -82,7 +86,7 @@ def line(states: Sequence[State]) -> str:
 
 def left(states: Sequence[State]) -> Iterator[str]:
     """The time that is left, where jobs are, at the pace of those that ended; nothing once all are done."""
-    ahead = [state for state in states if state.kind in ("waiting", "running")]
+    ahead = [state for state in states if state.kind in ("waiting", "running") and state.step.rule not in UNTIMED]
     each = {rule: seconds(rule) for rule in {state.step.rule for state in ahead}}
     known = sum(max(0.0, (each[state.step.rule] or 0) - _behind(state)) for state in ahead)
     workers = max(1, sum(state.kind == "running" for state in ahead))
@@ -112,12 +116,16 @@ def spoken(duration: float) -> str:
 def text(states: Sequence[State]) -> str:
     """The line, then what failed and what runs, and whether a build is at work here."""
     told = [str(state) for kind in ("failed", "running") for state in states if state.kind == kind]
-    try:
-        works = parent.alive(int(LOCK.read_text()))
-    except (OSError, ValueError):
-        works = False
-    rest = [] if works or all(state.kind == "done" for state in states) else ["no build is at work here"]
+    rest = [] if since() or all(state.kind == "done" for state in states) else ["no build is at work here"]
     return "\n".join([line(states), *told, *rest])
+
+
+def since() -> float:
+    """When the build that is at work here began, in seconds since 1970; 0 where none is."""
+    try:
+        return LOCK.stat().st_mtime if parent.alive(int(LOCK.read_text())) else 0
+    except (OSError, ValueError):
+        return 0
 
 
 def tell(plan: Plan) -> None:

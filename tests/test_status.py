@@ -55,7 +55,7 @@ def record(step: Step, outcome: str = "ok", reason: str | None = None) -> None:
     """What a job leaves when it ends."""
     for file in map(Path, step.files):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"status": outcome, "reason": reason}))
+        file.write_text(json.dumps({"status": outcome, "reason": reason} if step.records else []))
 
 
 def say(step: Step, text: str) -> None:
@@ -101,8 +101,28 @@ def test_each_job_is_done_running_failed_or_waiting(plan: Plan):
         assert states[second].said == "failed: out of memory"
         assert states[third].said == "step 4"
         assert status.line(list(states.values())).startswith(f"1 of {len(states)} jobs done, 1 running, 1 failed, ")
+    with at_work(third):
+        pass
+    assert watcher._state(third).kind == "running", "it has just been started, and its program is being read"
+    os.utime(third.log, (0, 0))
+    assert watcher._state(third).kind == "failed"
+    say(third, f"2026-12-01T00:00:00Z {third.name} step 4\n")
     third_now = next(state for state in watcher.look() if state.step == third)
     assert (third_now.kind, third_now.said) == ("failed", f"it ended without a result, with “step 4” ({third.log})")
+
+
+def test_a_job_that_an_earlier_build_ended_without_a_result_waits_for_its_turn_in_this_one(plan: Plan):
+    watcher = status.Watcher(plan)
+    step = watcher.steps[-1]
+    say(step, "no")
+    os.utime(step.log, (1000, 1000))
+    assert watcher._state(step).kind == "failed"
+    status.LOCK.parent.mkdir()
+    status.LOCK.write_text(str(os.getpid()))
+    assert watcher._state(step).kind == "waiting"
+    say(step, "no")
+    os.utime(status.LOCK, (1000, 1000))
+    assert watcher._state(step).kind == "failed"
 
 
 def test_a_job_that_makes_its_records_again_is_running_and_a_record_is_read_again_once_it_changes(
