@@ -128,6 +128,11 @@ tables = st.tuples(st.sampled_from(["csv", "parquet"]), rows | st.binary(max_siz
 
 
 def measurements(folder: Path, case: tuple[str, Any, Any, Any]) -> None:
+    file, listed, scores = write_tables(folder, case)
+    refused(lambda: measured.read(file, listed, scores), (folder,))
+
+
+def write_tables(folder: Path, case: tuple[str, Any, Any, Any]) -> tuple[Path, Path, Path]:
     """Tables as aggregation writes them but for some cells, or bytes."""
     kind, table, trainings, items = case
     file, listed, scores = folder / f"m.{kind}", folder / "runs.json", folder / "items.parquet"
@@ -141,7 +146,7 @@ def measurements(folder: Path, case: tuple[str, Any, Any, Any]) -> None:
         _parquet(file, table)
     listed.write_text(json.dumps(trainings), encoding="utf-8")
     scores.write_bytes(items) if isinstance(items, bytes) else _parquet(scores, items)
-    refused(lambda: measured.read(file, listed, scores), (folder,))
+    return file, listed, scores
 
 
 def _parquet(file: Path, table: list[dict[str, Any]]) -> None:
