@@ -30,6 +30,14 @@ HAVE = [
     ("last_write_wins", "delta_net"),
     ("last_write_wins", "gated_delta_net"),
     ("softmax_of_length_one", "recurrent_softmax"),
+    ("query_length_ignored", "linear_attention"),
+    ("query_length_heeded", "softmax"),
+    ("query_length_heeded", "mala"),
+    ("slope_vanishes_at_full_weight", "softmax"),
+    ("slope_vanishes_at_full_weight", "softmax_plus_one"),
+    ("slope_kept_at_full_weight", "sa_softmax"),
+    ("state_map_of_norm_one", "linear_attention"),
+    ("state_map_of_norm_one", "delta_net"),
 ]
 LACK = [
     ("state_constant_in_length", "softmax"),
@@ -46,10 +54,17 @@ LACK = [
     ("weights_depend_on_own_score", "softmax"),
     ("weights_depend_on_own_score", "softpick"),
     ("softmax_of_length_one", "softmax"),
+    ("query_length_ignored", "mala"),
+    ("query_length_heeded", "linear_attention"),
+    ("slope_vanishes_at_full_weight", "sa_softmax"),
+    ("slope_kept_at_full_weight", "softmax"),
+    ("state_map_of_norm_one", "vla"),
+    ("state_map_of_norm_one", "gla"),
 ]
 
 
 ARGS = {
+    "sa_softmax": {"variant": "v1"},
     "sigmoid": {"n": 8},  # a length at which its weights are not small
     "recurrent_softmax": {"variant": "l2norm_noclamp", "clamp": None},
 }
@@ -74,6 +89,8 @@ def test_lack_of_a_property_is_found(name, impl):
         ("rows_sum_to_one", "gla", "defines no attention weights"),
         ("zero_row_when_all_scores_negative", "gla", "no scores"),
         ("nothing", "softmax", "no check 'nothing'"),
+        ("query_length_ignored", "gla", "a scale alone"),
+        ("state_map_of_norm_one", "softmax", "no memory"),
     ],
 )
 def test_a_check_that_cannot_be_asked_says_why(name, impl, why):
