@@ -39,6 +39,12 @@ def test_scores_follow_the_published_rules(task, written, answers, wanted):
     assert longbench.score(task, written, answers, CLASSES) == pytest.approx(wanted, abs=1e-6)
 
 
+@pytest.mark.parametrize(("answer", "wanted"), [("Other location", 1.0), ("location", 0.5), ("City", 0.0)])
+def test_a_class_within_the_right_one_does_not_count_and_one_around_it_does(answer, wanted):
+    """LongBench/metrics.py drops each matched class that is a part of the right one, and shares the rest."""
+    assert longbench.score("trec", "Other location", [answer], ["City", "location", "Other location"]) == wanted
+
+
 def test_a_mean_over_tasks_is_plain_and_needs_all():
     means = {"trec": (50.0, 2, 3.0), "lcc": (10.0, 200, 4.0)}
     row = longbench.mean_of_tasks(means, ["trec", "lcc"])
