@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -80,12 +81,12 @@ class Slurm:
         keys = ("state", "node", "partition", "comment")
         return {number: dict(zip(keys, rest, strict=True)) for number, *rest in (line.split("|") for line in shown)}
 
-    def running(self, rule: str) -> list[str]:
-        """Numbers of the jobs of a rule that run now."""
+    def running(self, rule: str, seed: str) -> list[str]:
+        """Numbers of the jobs of a rule and a seed that run now."""
         return [
             number
             for number, job in self.jobs().items()
-            if job["state"] == "RUNNING" and job["comment"].startswith(f"rule_{rule}")
+            if job["state"] == "RUNNING" and re.fullmatch(rf"rule_{rule}_wildcards_.*_{seed}", job["comment"])
         ]
 
     def set_node(self, node: str, state: str) -> None:

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(MISSING), reason=WHY)]
 
 PAPERS = ("attention-is-all-you-need", "softpick")
 SEEDS = range(3)
-UNLIKE = {"log", "benchmark", "history", "site"}  # these show when, and how long it took
+UNLIKE = {"log", "benchmark", "history", "site", "SHA256SUMS"}  # these show when and how long, or are sums of what does
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +114,15 @@ class Models(NamedTuple):
         return "".join(file.read_text() for file in (self.project.folder / "results/log/train").glob("*"))
 
     def start(self, cluster: Slurm, *arguments: str) -> tuple[subprocess.Popen[str], str]:
-        """The workflow on Slurm from scratch, once a training has saved a state; the number of its job."""
+        """The workflow on Slurm from scratch, once a training has saved a state; the number of that job."""
         shutil.rmtree(self.project.folder / "results")
         running = start(self.project, cluster, *self.targets, *arguments)
-        state = self.project.folder / "results/state"
-        until(lambda: list(state.rglob("state.pt")) or running.poll() is not None, "a saved state", cluster.logs, 300)
+        above = self.project.folder / "results/state"
+        until(lambda: list(above.rglob("state.pt")) or running.poll() is not None, "a saved state", cluster.logs, 300)
         assert running.poll() is None, finish(running, cluster)
-        return running, cluster.running("train")[0]
+        (state, *_) = above.rglob("state.pt")
+        (job,) = cluster.running("train", state.parent.name.removeprefix("seed"))
+        return running, job
 
 
 @pytest.fixture(scope="module")
