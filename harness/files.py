@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import json
@@ -22,6 +23,8 @@ def write_atomic(path: str | Path, content: bytes | str) -> None:
     What a killed writer of the same file left is removed. Raises OSError that names the file when it cannot be written.
     """
     path = Path(path)
+    if not path.name:  # "." and "/"
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     side = path.with_name(f".{path.name}.{os.getpid()}@{os.uname().nodename}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -82,7 +82,8 @@ def read(measurements: Path, runs: Path, items: Path | None = None) -> Measureme
     """Read the tables. Raises UserError that names the file and the step that makes it, where one is damaged too."""
     found = Measurements()
     for path in filter(None, (measurements, runs, items)):
-        verify(path, "python -m harness.aggregate")
+        with _whole(path):
+            verify(path, "python -m harness.aggregate")
     with _whole(measurements):
         for row in _rows(measurements):
             key, seed = (str(row["run"]), _place(row)), int(row["seed"])

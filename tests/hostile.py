@@ -155,7 +155,7 @@ def attempt(strategy: st.SearchStrategy[Any], check: Callable[[Any], object], co
         derandomize=True,
         database=None,
         deadline=None,
-        suppress_health_check=[*HealthCheck.__members__.values()],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
     )
     @given(strategy)
     def each(case: Any) -> None:

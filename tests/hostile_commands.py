@@ -33,6 +33,7 @@ WORK = {  # what a command does once its arguments are accepted, where that take
     "pretrained": "load",
     "audit": "tool",
 }
+OUT = ["", ".", "results", "results/a/b", "a" * 300, "~root", "results/../out"]
 MADE = ["papers", "impls", "tests"]  # where `harness.new` writes
 LISTEN = {"report.drawing", "proofs.vectors"}  # take no arguments: one reads lines, one writes the vectors of the tests
 
@@ -112,7 +113,8 @@ def lines(draw: st.DrawFn, command: str) -> tuple[str, list[str]]:
         known = [str(choice) for choice in action.choices or good(name)]
         for _ in range(draw(st.integers(1, 2)) if action.nargs in ("+", "*") else 1):
             hostile = not known or draw(st.integers(0, 4)) == 0
-            line.append(draw(word if hostile else st.sampled_from(known)).replace("\0", ""))  # execve passes on no NUL
+            bad = st.sampled_from(OUT) if name == "--out" else word  # what is to be written is written where it says
+            line.append(draw(bad if hostile else st.sampled_from(known)).replace("\0", ""))  # execve passes on no NUL
         if isinstance(action, argparse._SubParsersAction):
             line += draw(st.lists(word.map(lambda text: text.replace("\0", "")), max_size=2))
     return command, line
@@ -151,7 +153,8 @@ def obey(case: tuple[str, list[str]], where: Path) -> object:
     line = ["--check", *line] if command == "vendor" else line
     out = [line[place + 1] for place, text in enumerate(line[:-1]) if text == "--out"]
     more = {"new": MADE, "spec": ["workflow/schemas"]}.get(command, [])
-    inside = [where / name for name in ("results", *more)] + [Path(os.path.abspath(text)) for text in out]
+    inside = [where / name for name in ("results", *more)]
+    inside += [Path(os.path.abspath(text)).parent for text in out]
     inside.append(Path(tempfile.gettempdir()) / f"attest-slots-{os.getuid()}")
     ended: list[object] = []
 

@@ -101,3 +101,10 @@ def test_a_command_says_what_the_machine_refused(capsys: pytest.CaptureFixture[s
 
     with pytest.raises(SystemExit, match=r"^results/x: No space left on device; free some space, then run this again$"):
         errors.leave(full)
+
+
+@pytest.mark.parametrize("place", ["", ".", "/"])
+def test_a_folder_is_no_file_to_write(place: str):
+    with pytest.raises(IsADirectoryError) as caught:
+        files.write_atomic(place, "x")
+    assert caught.value.filename == (place or ".")
