@@ -21,6 +21,13 @@ def place(name: str, hub: str | None) -> Path | None:
     return None
 
 
+def file(name: str, hub: str | None) -> Path:
+    """The file of that name, on its own or in the folder that stands for the Hub; it may be missing."""
+    path = Path(name)
+    inside = Path(hub) / name if hub else path
+    return inside if inside.is_file() and not path.is_file() else path
+
+
 def files(name: str, hub: str | None) -> list[Path]:
     """The files of that folder, for what is made of them depends on them; none where it is to be fetched."""
     folder = place(name, hub)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -370,3 +371,20 @@ def test_a_real_model_answers_all_of_a_length(text, tmp_path):
         2,
     ]
     assert set(ANY) < set(TASKS)
+
+
+def test_files_may_lie_in_the_folder_that_stands_for_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inside = tmp_path / "hub" / "sets" / "squad.json"
+    inside.parent.mkdir(parents=True)
+    inside.write_text("{}")
+    (tmp_path / "own.txt").write_text("a")
+    wanted = ruler.Settings(squad="sets/squad.json", haystack="own.txt", hotpotqa="sets/none.json")
+    profile = PROFILE.model_copy(update={"suites": {"ruler": wanted}, "hub": "hub"})
+    found = ruler.named(profile)
+    assert found == {
+        "squad": Path("hub/sets/squad.json"),
+        "haystack": Path("own.txt"),
+        "hotpotqa": Path("sets/none.json"),
+    }
+    assert set(ruler.files(profile)) == set(found.values())

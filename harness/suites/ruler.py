@@ -16,7 +16,8 @@ RULER takes (arXiv:2404.06654 §4).
 
 The prompts are the same for every run with one tokenizer: they depend on the task, the length and the suite's own
 `seed`. They lie in results/data/ruler, and their SHA-256 is in the record. Text for haystacks and questions is the test
-split of the corpus unless files are named: `haystack` any text, `squad` and `hotpotqa` those sets as published.
+split of the corpus unless files are named: `haystack` any text, `squad` and `hotpotqa` those sets as published, each
+looked for as it is named, then in the folder that stands for the Hub.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import field_validator
 
+from harness import hub
 from harness.closed import Ascending, Count, Distinct, Fraction, Seed, Text
 from harness.config import Profile, SuiteSettings
 from harness.metrics import Metric
@@ -118,7 +120,7 @@ def named(profile: Profile) -> dict[str, Path]:
     """The same by the key of the settings that names them; they must be there."""
     wanted = profile.suite("ruler")
     given = {key: getattr(wanted, key) for key in ("haystack", "squad", "hotpotqa")}
-    return {key: Path(name) for key, name in given.items() if name}
+    return {key: hub.file(name, profile.hub) for key, name in given.items() if name}
 
 
 def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any) -> Iterator[Row | Gap | Sample]:
@@ -128,8 +130,7 @@ def evaluate(model: Any, settings: Any, profile: Profile, seed: int, device: Any
 
     wanted = profile.suite("ruler")
     answerer, text = asked(model, settings, profile, max(wanted.lengths))
-    given = [Path(name) if name else None for name in (wanted.haystack, wanted.squad, wanted.hotpotqa)]
-    yield from measure(answerer, text, gather(*of_corpus(profile.data.folder), *given), wanted)
+    yield from measure(answerer, text, gather(*of_corpus(profile.data.folder), **named(profile)), wanted)
 
 
 def measure(answerer: Any, text: Any, material: Any, wanted: Settings, folder: Path | None = None) -> Iterator[Any]:
