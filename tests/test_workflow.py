@@ -28,6 +28,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     done = project.snakemake()
     assert done.returncode == 0, done.stdout
     assert "results/site/index.html" in done.stdout
+    assert re.search(r"^(\d+) of \1 jobs done$", done.stdout, re.MULTILINE)
     found = project.run([sys.executable, "-m", "harness.failures"])
     assert found.returncode == 0, found.stdout
     return project
