@@ -47,7 +47,7 @@ COLUMNS = {
     "commit": str,
 }
 TABLES = ("measurements.csv", "measurements.parquet", "measurements.json", "runs.json", "items.parquet")
-CURVE_POINTS = 200  # of each learning curve in runs.json
+CURVE_POINTS = 100  # of each learning curve in runs.json, to five digits; curve.jsonl beside the weights has them all
 Table = list[dict[str, Any]]
 
 
@@ -141,7 +141,8 @@ def curve(path: Path) -> list[list[float]]:
         points = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):
         return []
-    return thin([[p["step"], p["loss"]] for p in points if p["loss"] is not None and isfinite(p["loss"])], CURVE_POINTS)
+    losses = [(p["step"], p["loss"]) for p in points if p["loss"] is not None and isfinite(p["loss"])]
+    return thin([[step, float(f"{loss:.5g}")] for step, loss in losses], CURVE_POINTS)
 
 
 def thin(points: list[Any], most: int) -> list[Any]:

@@ -25,6 +25,7 @@ from harness.errors import UserError, leave
 from harness.parent import alive
 from harness.plan import Plan, add_options
 from harness.report import (
+    charts,
     crate,
     efficiency,
     export,
@@ -90,7 +91,7 @@ def write(evidence: Evidence, out: Path) -> int:
                 export.tables(page, found(page, Table), out)
                 entries += page.entries
             pages += len(batch)
-        assets(env, entries, out)
+        assets(env, entries, evidence, out)
     for id, values, items in reference.run_data(evidence):
         put(out / "data" / f"{id}.js", export.script("attest.run", id, values, items))
     export.copies(evidence, out)
@@ -145,12 +146,15 @@ def found(page: Page, kind: type) -> Iterator[Any]:
                 yield item
 
 
-def assets(env: Environment, entries: list[list[str]], out: Path) -> None:
+def assets(env: Environment, entries: list[list[str]], evidence: Evidence, out: Path) -> None:
     """Styles, scripts, vendored files, and the index that the search reads."""
     shutil.copytree(TEMPLATES / "assets", out / "assets", copy_function=shutil.copyfile)
     shutil.copytree(TEMPLATES / "vendor", out / "assets" / "vendor", copy_function=shutil.copyfile)
+    vega = out / "assets" / "vendor" / "vega.js"
+    put(vega, export.packed(vega.read_bytes()))
     put(out / "assets" / "palette.css", env.get_template("palette.css.j2").render(rules=palette.dark_rules()))
-    put(out / "assets" / "config.js", export.script("attest.config", CONFIG))
+    marks = {name: (style.colour, style.shape, style.dash) for name, style in evidence.styles.items()}
+    put(out / "assets" / "config.js", export.script("attest.config", CONFIG, charts.kinds(), marks))
     put(out / "assets" / "index.js", export.script("attest.index", entries))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -45,6 +46,14 @@ class Html(HTMLParser):
         self.text += data
         if {"td", "th"} & set(self._open):
             self.cells[-1] = (self.cells[-1][0], self.cells[-1][1] + data)
+
+
+def copied(folder: Path, name: str) -> str:
+    """The text of a site's copy of a result, unpacked where it is long."""
+    packed = folder / "downloads" / f"{name}.xz"
+    if packed.is_file():
+        return lzma.decompress(packed.read_bytes()).decode()
+    return (folder / "downloads" / name).read_text(encoding="utf-8")
 
 
 def digests(folder: Path) -> dict[str, str]:

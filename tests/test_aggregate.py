@@ -299,7 +299,7 @@ def test_a_curve_is_thinned_between_its_ends(tmp_path):
     assert len(points) == aggregate.CURVE_POINTS
     assert (points[0], points[-1]) == ([1, 1.0], [1000, 0.001])
     gaps = {b[0] - a[0] for a, b in itertools.pairwise(points)}
-    assert gaps <= {5, 6}
+    assert gaps <= {10, 11}
     path.write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": NaN}\n{"step": 3, "loss": null}\n')
     assert curve(path) == [[1, 2.0]]
     assert thin([1, 2, 3], 3) == [1, 2, 3]

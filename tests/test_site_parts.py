@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import items, records
+from harness import items
 from harness.files import write_json
 from harness.report import evidence, raw, run, suite
 from harness.report.evidence import Run
 from harness.report.items import LEVELS, read
 from harness.report.reading import load
 from harness.report.ties import Ties
-from tests.site_files import Html
+from tests.site_files import Html, copied
 from tests.site_fixture import TITLES, built, whole_plan
 
 
 def test_grids_of_heads_show_the_means_of_the_table():
     means: dict[tuple[str, ...], list[float]] = {}
-    for row in csv.DictReader((built() / "downloads" / "measurements.csv").open(encoding="utf-8")):
+    for row in csv.DictReader(copied(built(), "measurements.csv").splitlines()):
         if row["suite"] == "sinks" and "-head" in row["task"]:
             means.setdefault((row["run"], row["task"], row["metric"]), []).append(float(row["value"]))
     text = (built() / "suites" / "sinks.html").read_text(encoding="utf-8")
@@ -42,7 +42,7 @@ def test_grids_of_heads_show_the_means_of_the_table():
 
 
 def test_answers_are_text_and_their_cells_lead_to_them():
-    (page,) = (built() / "raw").glob("*.html")
+    page = built() / "raw" / "recall.html"
     found = Html(page.read_text(encoding="utf-8"))
     for title in TITLES:
         assert title in found.text
@@ -51,11 +51,12 @@ def test_answers_are_text_and_their_cells_lead_to_them():
     assert not set(found.text) & {chr(n) for n in (*range(9), 11, 12, *range(14, 32), 127)}
     assert "7,718 characters left out" in found.text
     assert {"recall.needle-1.128", "recall.mqar-4.128"} <= set(found.ids)
-    text = (built() / "runs" / page.name).read_text(encoding="utf-8")
+    (one,) = (built() / "runs").glob("gla-*.html")
+    text = one.read_text(encoding="utf-8")
     row = text.partition('<tr id="recall.needle-1.128.accuracy">')[2].partition("</tr>")[0]
-    assert f'href="../raw/{page.name}#recall.needle-1.128">read some</a>' in row
+    assert 'href="../raw/recall.html#recall.needle-1.128">read some</a>' in row
     assert text.count(">read some</a>") == 2
-    assert "the site shows none of this cell" in text
+    assert f'href="../runs/{one.name}">' in page.read_text(encoding="utf-8")
 
 
 def test_a_method_is_made_again_from_its_base_and_measured_anew():
@@ -78,16 +79,37 @@ def test_a_method_is_made_again_from_its_base_and_measured_anew():
     assert run.commands(evidence, bare)[1].startswith("python -m harness.evaluate bare-0 ")
 
 
-def test_answers_are_few_where_runs_are_many_and_each_cell_comes_first(monkeypatch):
-    def sample(task, k):
-        return records.Raw(task=task, length=None, prompt=f"{task} {k}", output="x" * 900, answers=[], score=None)
+def test_answers_are_few_where_questions_are_long_and_each_cell_comes_first():
+    def asked(task, k):
+        return raw.Asked((task, None), f"{task} {k}" + "x" * 900, [])
 
-    found = {"s": [[sample("a", k) for k in range(5)], [sample("b", k) for k in range(2)]]}
-    drawn = [(each.prompt, place, first) for _, each, place, first in raw.in_turn(found)]
-    assert drawn[:4] == [("a 0", 0, True), ("b 0", 1, True), ("a 1", 0, False), ("b 1", 1, False)]
-    assert len(drawn) == 7
+    groups: dict[raw.Cell, list[raw.Asked]] = {
+        ("a", None): [asked("a", k) for k in range(5)],
+        ("b", None): [asked("b", k) for k in range(2)],
+    }
+    drawn = [(each.prompt[:3], first) for each, first in raw.chosen(groups, 2_800)]
+    assert drawn == [("a 0", True), ("a 1", False), ("b 0", True)]
+    assert len(raw.chosen(groups, 10**6)) == 7
+    assert len(raw.chosen(groups, 1)) == 1, "one is shown however long it is"
     assert raw.cut("x" * 5_000).left_out == "3,800"
     assert raw.cut("x" * 1_200).begin == "x" * 1_200
+
+
+def test_those_who_wrote_the_same_stand_under_one_answer(tmp_path):
+    runs = {name: Run(name, name, {}, {}, name, []) for name in "abc"}
+    written = {}
+    for name, output, score in (("a", "7", 1.0), ("b", "8", 0.0), ("c", "7", 1.0)):
+        sample = {"task": "t", "length": 8, "prompt": "?", "output": output, "answers": ["7"], "score": score}
+        write_json(tmp_path / f"{name}.json", [sample])
+        written[name] = {"s": tmp_path / f"{name}.json"}
+    found: Any = SimpleNamespace(written=written, runs=runs)
+    (page,) = raw.pages(found)
+    (shown,) = page.context["texts"]
+    assert [(answer.text.begin, answer.score, [r.id for r in answer.runs]) for answer in shown.answers] == [
+        ("7", "1.000", ["a", "c"]),
+        ("8", "0.000", ["b"]),
+    ]
+    assert raw.anchors(found) == {name: {"s.t.8"} for name in "abc"}
 
 
 def test_a_damaged_file_of_answers_shows_none(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import csv
 import io
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -14,6 +15,7 @@ import altair as alt
 
 from harness.report.drawing import HOVER, Chart, Point, describe
 from harness.report.palette import MUTED, RULE, Style
+from harness.report.shared import brief, difference
 
 WIDTH, HEIGHT = 330, 215  # so that three fit beside each other on a desk, and one on a phone, at their own size
 TICKS = 8
@@ -73,14 +75,17 @@ def _scatter() -> dict[str, Any]:
 def _finish(chart: Any) -> dict[str, Any]:
     style = {"color": alt.Color("run:N").legend(None), "shape": alt.Shape("run:N").legend(None)}
     chart = chart.encode(**style, strokeDash=alt.StrokeDash("run:N").legend(None))
-    return chart.properties(width=WIDTH, height=HEIGHT).add_params(alt.param(name="focus", value=None)).to_dict()
+    spec = chart.properties(width=WIDTH, height=HEIGHT).add_params(alt.param(name="focus", value=None)).to_dict()
+    for part in (spec, *spec["layer"]):  # what is drawn is poured in later
+        part.pop("data", None)
+    return spec
 
 
 def curves(id: str, title: str, points: Sequence[Point], styles: Mapping[str, Style], *, y: str) -> Chart:
     """Training curves: loss against step, one line a seed."""
     shown = _thin([point for point in points if point[2] >= 1])
     spec = _pour(_curves(), shown, styles, "training step", y)
-    return Chart(id, title, describe(title, "training step", y, shown), spec)
+    return _chart(id, title, shown, spec, "curves", "training step", y)
 
 
 def _thin(points: Sequence[Point]) -> list[Point]:
@@ -117,13 +122,33 @@ def profile(
         layer["encoding"]["x"]["axis"] = {**axis, "values": ticks}
         if domain:
             layer["encoding"]["y"]["scale"] = {"domain": list(domain), "nice": False}
+    within = trained if trained is not None and places and places[0] < trained <= places[-1] else None
+    kind = _ruled(spec, chance, within)
+    return _chart(id, title, points, spec, kind, x, y)
+
+
+def _ruled(spec: dict[str, Any], chance: float | None, trained: float | None) -> str:
+    """Draw the guesser and the training length, as far as they are given, into a profile; the kind that makes it."""
+    kind = "profile"
     if chance is not None:
+        kind += "-chance"
         spec["layer"].insert(0, _rule("y", chance))
         spec["layer"].append(_label("y", chance, "chance", {"x": WIDTH - 2, "align": "right", "dy": -6}))
-    if trained is not None and places and places[0] < trained <= places[-1]:
+    if trained is not None:
+        kind += "-trained"
         spec["layer"].insert(0, _rule("x", trained))
         spec["layer"].append(_label("x", trained, "trained", {"y": 4, "align": "left", "dx": 4}))
-    return Chart(id, title, describe(title, x, y, points), spec)
+    return kind
+
+
+@lru_cache
+def kinds() -> dict[str, dict[str, Any]]:
+    """What all charts of a kind share."""
+    found = {"curves": _curves(), "scatter": _scatter()}
+    for chance, trained in itertools.product((None, 0.0), repeat=2):
+        spec = copy.deepcopy(_profile())
+        found[_ruled(spec, chance, trained)] = spec
+    return found
 
 
 def rates(id: str, title: str, points: Sequence[Point], styles: Mapping[str, Style]) -> Chart:
@@ -133,7 +158,7 @@ def rates(id: str, title: str, points: Sequence[Point], styles: Mapping[str, Sty
     axis = {**spec["layer"][0]["encoding"]["x"]["axis"], "format": "~g", "values": sorted({p[2] for p in points})}
     for layer in spec["layer"]:
         layer["encoding"]["x"]["axis"] = axis
-    return Chart(id, title, describe(title, x, y, points), spec)
+    return _chart(id, title, points, spec, "profile", x, y)
 
 
 def scatter(
@@ -150,7 +175,7 @@ def scatter(
     spec = _pour(_scatter(), points, styles, x, y)
     for layer in spec["layer"] if domain else ():
         layer["encoding"]["x"]["scale"] = {"domain": list(domain or ()), "nice": False}
-    return Chart(id, title, describe(title, x, y, points), spec)
+    return _chart(id, title, points, spec, "scatter", x, y)
 
 
 def _pour(kind: dict[str, Any], points: Sequence[Point], styles: Mapping[str, Style], x: str, y: str) -> dict[str, Any]:
@@ -165,7 +190,6 @@ def _pour(kind: dict[str, Any], points: Sequence[Point], styles: Mapping[str, St
     for channel, values in ranges.items():
         spec["encoding"][channel]["scale"] = {"domain": names, "range": values}
     for layer in spec["layer"]:
-        layer.pop("data", None)
         layer["encoding"]["x"]["title"] = x
         layer["encoding"]["y"]["title"] = y
         for tip in layer["encoding"].get("tooltip", []):
@@ -173,6 +197,16 @@ def _pour(kind: dict[str, Any], points: Sequence[Point], styles: Mapping[str, St
     parse = {"x": "number", "y": "number", "seed": "number", "run": "string"}
     spec["data"] = {"values": _csv(points), "format": {"type": "csv", "parse": parse}}
     return spec
+
+
+def _chart(id: str, title: str, points: Sequence[Point], spec: dict[str, Any], kind: str, x: str, y: str) -> Chart:
+    """The chart, with what a page has to say of it: what its kind, the styles and the names do not."""
+    names = spec["encoding"]["color"]["scale"]["domain"]
+    encoding = {channel: {k: v for k, v in said.items() if k != "scale"} for channel, said in spec["encoding"].items()}
+    rows = ((str(names.index(run)), str(seed), f"{px:.6g}", f"{py:.5g}") for run, seed, px, py in points)
+    bare = {key: part for key, part in spec.items() if key != "data"} | {"encoding": encoding}
+    page = {"kind": kind, "own": difference(kinds()[kind], bare), "names": names, "rows": brief(list(rows))}
+    return Chart(id, title, describe(title, x, y, points), spec, page)
 
 
 def _csv(points: Sequence[Point]) -> str:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import groupby
 from xml.etree import ElementTree as ET
 
 INHERITED = (
-    *("fill", "stroke", "stroke-width", "stroke-dasharray", "text-anchor"),
+    *("fill", "stroke", "stroke-width", "stroke-dasharray", "text-anchor", "fill-opacity", "stroke-opacity"),
     *("font-family", "font-size", "font-weight"),
 )
 SILENT = {  # attributes that say what holds anyway; None: whatever they say
@@ -25,7 +26,7 @@ SILENT = {  # attributes that say what holds anyway; None: whatever they say
 FRAMES = {"background", "foreground"}  # of groups; seen only where they are filled or drawn
 MOVED = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
 LONG = re.compile(r"-?\d+\.\d+")
-OFTEN = 3  # times that a shape occurs before it is kept apart
+OFTEN = 3  # times that a shape follows itself before it is kept apart
 XLINK = 'xmlns:xlink="http://www.w3.org/1999/xlink"'
 
 
@@ -34,10 +35,11 @@ def compact(body: str) -> str:
     root = ET.fromstring(f"<g {XLINK}>{body}</g>")
     _prune(root)
     _place(root)
+    _voice(root)
+    _dots(root)
     _share(root)
     _join(root)
-    _repeat(root)
-    return ET.tostring(root, encoding="unicode").replace(f" {XLINK}", "")
+    return ET.tostring(root, encoding="unicode").replace(f" {XLINK}", "").replace(" />", "/>")
 
 
 def _prune(parent: ET.Element) -> None:
@@ -50,10 +52,22 @@ def _prune(parent: ET.Element) -> None:
         for name, value in SILENT.items():
             if child.get(name) is not None and value in (None, child.get(name)):
                 del child.attrib[name]
+        if child.tag == "path":
+            _paint(child)
         for name in ("transform", "d"):
             if name in child.attrib:
                 child.set(name, LONG.sub(_short, child.attrib[name]))
         _prune(child)
+
+
+def _paint(path: ET.Element) -> None:
+    """Without the width of a stroke that is not there; opacity as that of the one paint, which groups can hand down."""
+    painted = [paint for paint in ("fill", "stroke") if path.get(paint, "none") != "none"]
+    if "opacity" in path.attrib and len(painted) == 1:
+        path.set(f"{painted[0]}-opacity", path.attrib.pop("opacity"))
+    if "stroke" not in painted:
+        for name in ("stroke-width", "stroke-dasharray"):
+            path.attrib.pop(name, None)
 
 
 def _short(number: re.Match[str]) -> str:
@@ -100,19 +114,51 @@ def _share(group: ET.Element) -> None:
     group[:] = [inner for child in group for inner in (child if child.tag == "g" and not child.attrib else [child])]
 
 
-def _repeat(root: ET.Element) -> None:
-    """Shapes that occur often, such as the dots of seeds, are drawn once and used."""
-    paths = [path for path in root.iter("path") if MOVED.fullmatch(path.get("transform", ""))]
-    often = [shape for shape, n in Counter(path.get("d") or "" for path in paths).items() if n >= OFTEN]
-    kept = {shape: f"s{place}" for place, shape in enumerate(often)}
-    for path in paths:
-        if (shape := path.get("d")) in kept:
-            at = MOVED.fullmatch(path.attrib.pop("transform"))
-            assert at is not None
-            del path.attrib["d"]
-            path.tag = "use"
-            path.attrib |= {"href": f"#{kept[shape]}", "x": at[1], "y": at[2]}
+def _dots(root: ET.Element) -> None:
+    """Equal shapes that follow each other, such as the dots of seeds, are the marks at the corners of one path."""
+    kept: dict[tuple[tuple[str, str], ...], str] = {}
+    for group in list(root.iter("g")):
+        parts: list[ET.Element] = []
+        for look, run in groupby(list(group), key=_look):
+            alike = list(run)
+            if not look or len(alike) < OFTEN:
+                parts += alike
+                continue
+            name = kept.setdefault(look, f"s{len(kept)}")
+            corners = "L".join(_place_of(path) for path in alike)
+            parts.append(ET.Element("path", {"fill": "none", "style": f"marker:url(#{name})", "d": f"M{corners}"}))
+        group[:] = parts
     if kept:
         shapes = ET.Element("defs")
-        shapes.extend(ET.Element("path", {"id": name, "d": shape}) for shape, name in kept.items())
+        for look, name in kept.items():
+            marker = ET.SubElement(
+                shapes, "marker", {"id": name, "overflow": "visible", "markerUnits": "userSpaceOnUse"}
+            )
+            ET.SubElement(marker, "path", dict(look))
         root.insert(0, shapes)
+
+
+def _look(element: ET.Element) -> tuple[tuple[str, str], ...]:
+    """What a path says besides its place; empty for what is no path or is turned."""
+    moved = element.get("transform")
+    if element.tag != "path" or not (moved is None or MOVED.fullmatch(moved)):
+        return ()
+    return tuple(sorted((name, value) for name, value in element.items() if name != "transform"))
+
+
+def _place_of(path: ET.Element) -> str:
+    at = MOVED.fullmatch(path.get("transform", "translate(0,0)"))
+    assert at is not None
+    return f"{at[1]},{at[2]}"
+
+
+def _voice(root: ET.Element) -> None:
+    """The typeface and size of most texts are said once, for all."""
+    texts = list(root.iter("text"))
+    for name in ("font-family", "font-size"):
+        said = Counter(text.get(name) for text in texts).most_common(1)
+        if said and said[0][0] is not None and all(name in text.attrib for text in texts):
+            root.set(name, said[0][0])
+            for text in texts:
+                if text.get(name) == said[0][0]:
+                    del text.attrib[name]

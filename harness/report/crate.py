@@ -17,7 +17,7 @@ KINDS = {  # by the file's ending
     ".json": "application/json",
     ".parquet": "application/vnd.apache.parquet",
     ".bib": "application/x-bibtex",
-    ".gz": "application/gzip",
+    ".xz": "application/x-xz",
     ".html": "text/html",
     ".js": "text/javascript",
 }
@@ -43,7 +43,7 @@ FOLDERS = {
 def write(evidence: Evidence, out: Path) -> None:
     """Describe the folder `out` in itself; all but `downloads/site.zip`, which is made of the whole of it."""
     files = [
-        _file(out, path, text) for name, text in SAYS.items() for path in (name, f"{name}.gz") if (out / path).is_file()
+        _file(out, path, text) for name, text in SAYS.items() for path in (name, f"{name}.xz") if (out / path).is_file()
     ]
     folders = [
         {"@id": name, "@type": "Dataset", "description": text, "license": OURS}

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -55,12 +56,14 @@ ID = re.compile(r'((?:id=|href=)"#?|url\(#)([A-Za-z_][\w-]*)')
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart as data: its title, its text alternative, and its Vega-Lite spec, which lacks the shared `CONFIG`."""
+    """A chart as data: its title, its text alternative, its Vega-Lite spec, which lacks the shared `CONFIG`, and what
+    its page says of that (`harness.report.shared`)."""
 
     id: str
     title: str
     description: str
     spec: dict[str, Any]
+    page: dict[str, Any]
 
     @property
     def series(self) -> list[str]:
@@ -69,8 +72,8 @@ class Chart:
 
     @property
     def json(self) -> str:
-        """The spec as strict JSON that no HTML parser can end early."""
-        text = json.dumps(self.spec, allow_nan=False, separators=(",", ":"))
+        """The page's part as strict JSON that no HTML parser can end early."""
+        text = json.dumps(self.page, allow_nan=False, separators=(",", ":"))
         return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
     @property
@@ -115,7 +118,8 @@ class Gallery:
         if chart.still not in self._drawn:
             self.hang([chart])
         drawn = self._drawn[chart.still]
-        return Picture(drawn.view_box, ID.sub(rf"\g<1>{chart.id}-\g<2>", drawn.body))
+        own = f"c{zlib.crc32(chart.id.encode()):x}"
+        return Picture(drawn.view_box, ID.sub(rf"\g<1>{own}-\g<2>", drawn.body))
 
     def _draw(self, specs: Sequence[str]) -> list[Picture]:
         cores = os.cpu_count() or 1

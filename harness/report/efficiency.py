@@ -53,7 +53,7 @@ def pages(evidence: Evidence) -> Iterator[Page]:
 
 def has_costs(evidence: Evidence) -> bool:
     """Whether there is such a page."""
-    return next(pages(evidence), None) is not None
+    return "loss" in evidence.tasks and cell_of(evidence, QUALITY) is not None and any(costs(evidence))
 
 
 def bare(evidence: Evidence) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -217,6 +217,7 @@ def reading(impl: str, folder: Path = Path("impls")) -> str:
     return rest if tag == READING else ""
 
 
+@cache
 def docstring(impl: str, folder: Path = Path("impls")) -> str:
     """The module docstring of a mechanism, read without importing it; empty when there is none."""
     path = folder / f"{impl}.py"

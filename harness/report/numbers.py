@@ -106,3 +106,8 @@ def duration(seconds: float | None) -> str:
     if whole < 7200:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def digits(value: float) -> float:
+    """A number as pages keep it behind its text: to eight digits; the downloads have all."""
+    return float(f"{value:.8g}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from harness.proofs.record import Proof, Result, worst
 from harness.report.evidence import Evidence, reading
@@ -52,6 +53,8 @@ def grid(proofs: Iterable[Proof], id: str, root: str) -> Table:
         href = f"{root}proof.html#proof-{proof.impl}" if root else ""
         heading = Item(proof.impl, href=href, note="READING" if reading(proof.impl) else "")
         cells = [cell(found[name]) if name in found else Item("not asked", why="it was not asked") for name in names]
+        if root:  # the page of proofs, where the row leads, says how each number was found
+            cells = [replace(item, more="") for item in cells]
         rows.append(Row((heading, *cells), id="" if root else f"proof-{proof.impl}"))
     columns = (Column("Mechanism"), *(Column(words(name)) for name in names))
     caption = "What was proved of each mechanism: the gravest answer of its settings, with the number measured"

@@ -1,13 +1,14 @@
-"""What models wrote: a page a run with some questions of each suite that asks for text, the answers, and the scores.
+"""What models wrote: a page a suite that asks for text, with some of its questions and what each run answered.
 
-The records keep twenty of each task and length. The site shows those of one seed, in turn the first of every task and
-length, the second, and so on, as far as `LETTERS` for all runs together go; long texts lose their middle.
+The records keep twenty questions of each task and length. The site shows those of one seed, in turn the first of every
+task and length, the second, and so on, as far as `LETTERS` go; long texts lose their middle. Runs that were asked the
+same stand together, and those that answered alike under one answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import records
@@ -16,10 +17,11 @@ from harness.report.evidence import Evidence, Run
 from harness.report.numbers import count, show
 from harness.report.page import Page, words
 
-LETTERS = 800_000  # of all pages together
-LEAST = 4_000  # of one page, however many there are
+LETTERS = 80_000  # of all pages together
 CONTROLS = {n: 0x2400 + n for n in range(32) if chr(n) not in "\n\t"} | {127: 0x2421}  # as Unicode's pictures of them
 BEGIN, END = 300, 900  # letters of a long text that are left: the question stands at its end
+
+Cell = tuple[str, int | None]  # a task of the suite and its length
 
 
 @dataclass(frozen=True)
@@ -31,54 +33,83 @@ class Text:
     end: str
 
 
+@dataclass
+class Asked:
+    """One question, and who wrote what: by what was written and its score, the runs."""
+
+    cell: Cell
+    prompt: str
+    wanted: list[str]
+    by: dict[tuple[str, float | None], list[Run]] = field(default_factory=dict)
+
+    @property
+    def letters(self) -> int:
+        texts = (self.prompt, *self.wanted, *(output for output, _ in self.by))
+        return sum(min(len(text), BEGIN + END) for text in texts) + sum(
+            len(r.label) for rs in self.by.values() for r in rs
+        )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What some runs wrote."""
+
+    text: Text
+    score: str
+    runs: list[Run]
+
+
 @dataclass(frozen=True)
 class Shown:
     """One question as the page shows it; the first of its task and length bears the anchor of their cells."""
 
-    place: int  # of its task and length in the record
     anchor: str
     task: str
     at: str
     prompt: Text
-    output: Text
-    answers: list[str]
-    score: str
+    wanted: list[str]
+    answers: list[Answer]
 
 
 def pages(evidence: Evidence) -> Iterator[Page]:
-    for id, paths in evidence.written.items():
-        run, texts = evidence.runs[id], shown(evidence, evidence.runs[id])
-        context = {
-            "run": run,
-            "suites": texts,
-            "seed": next(iter(paths.values())).parent.name.removeprefix("seed"),
-            "shown": sum(map(len, texts.values())),
-            "total": sum(len(samples(path)) for path in paths.values()),
-        }
-        yield Page(f"raw/{run.id}.html", "raw.html.j2", f"What {run.label} wrote", context, "raw answers", "answers")
+    for suite in dict.fromkeys(suite for paths in evidence.written.values() for suite in paths):
+        groups = gathered(evidence, suite)
+        texts = [written(suite, asked, first) for asked, first in chosen(groups, share(evidence))]
+        context = {"suite": suite, "texts": texts, "total": sum(map(len, groups.values()))}
+        name = words(suite).capitalize()
+        yield Page(f"raw/{suite}.html", "raw.html.j2", f"What models wrote: {name}", context, "raw answers", "answers")
 
 
-def shown(evidence: Evidence, run: Run) -> dict[str, list[Shown]]:
-    """By suite, the answers that the run's page shows."""
-    found = {suite: chosen(samples(path)) for suite, path in evidence.written.get(run.id, {}).items()}
-    most = max(LEAST, LETTERS // max(1, len(evidence.written)))
-    texts: dict[str, list[Shown]] = {suite: [] for suite in found}
-    spent = 0
-    for suite, sample, place, first in in_turn(found):
-        spent += size(sample)
-        if spent > most and any(texts.values()):
-            break
-        texts[suite].append(written(suite, sample, place, first))
-    return {suite: sorted(own, key=lambda text: (text.place, not text.anchor)) for suite, own in texts.items() if own}
-
-
-def anchors(evidence: Evidence, run: Run) -> set[str]:
-    """The cells, as `anchor` names them, of which an answer is shown."""
-    return {text.anchor for texts in shown(evidence, run).values() for text in texts if text.anchor}
+def anchors(evidence: Evidence) -> dict[str, set[str]]:
+    """By run, the cells, as `anchor` names them, of which an answer of its is shown."""
+    found: dict[str, set[str]] = {}
+    for suite in dict.fromkeys(suite for paths in evidence.written.values() for suite in paths):
+        for asked, _ in chosen(gathered(evidence, suite), share(evidence)):
+            for run in (run for runs in asked.by.values() for run in runs):
+                found.setdefault(run.id, set()).add(anchor(suite, *asked.cell))
+    return found
 
 
 def anchor(suite: str, task: str, length: int | None) -> str:
     return f"{suite}.{task}.{length or 0}"
+
+
+def share(evidence: Evidence) -> int:
+    """Letters of one suite's page."""
+    return LETTERS // len({suite for paths in evidence.written.values() for suite in paths})
+
+
+def gathered(evidence: Evidence, suite: str) -> dict[Cell, list[Asked]]:
+    """The questions of each task and length in the order of the records, with everyone's answers."""
+    found: dict[Cell, dict[str, Asked]] = {}
+    for id, paths in evidence.written.items():
+        for sample in samples(paths[suite]) if suite in paths else ():
+            cell = (sample.task, sample.length)
+            asked = found.setdefault(cell, {}).setdefault(sample.prompt, Asked(cell, sample.prompt, sample.answers))
+            runs = asked.by.setdefault((sample.output, sample.score), [])
+            if evidence.runs[id] not in runs:
+                runs.append(evidence.runs[id])
+    return {cell: list(questions.values()) for cell, questions in found.items()}
 
 
 def samples(path: Path) -> list[records.Raw]:
@@ -89,39 +120,35 @@ def samples(path: Path) -> list[records.Raw]:
         return []
 
 
-def chosen(found: Iterable[records.Raw]) -> list[list[records.Raw]]:
-    """The answers of each task and length, in the order of the record."""
-    groups: dict[tuple[str, int | None], list[records.Raw]] = {}
-    for sample in found:
-        groups.setdefault((sample.task, sample.length), []).append(sample)
-    return list(groups.values())
+def chosen(groups: Mapping[Cell, list[Asked]], letters: int) -> list[tuple[Asked, bool]]:
+    """(question, whether it is the first of its task and length) as far as the letters go, in the groups' order."""
+    places: dict[Cell, int] = dict.fromkeys(groups, 0)
+    for cell, asked in in_turn(groups):
+        letters -= asked.letters
+        if letters < 0 and any(places.values()):
+            break
+        places[cell] += 1
+    return [(asked, k == 0) for cell, questions in groups.items() for k, asked in enumerate(questions[: places[cell]])]
 
 
-def in_turn(found: Mapping[str, list[list[records.Raw]]]) -> Iterator[tuple[str, records.Raw, int, bool]]:
-    """(suite, answer, its group, whether it is the first there): the first of every group, then the second, ..."""
-    depth = max((len(group) for groups in found.values() for group in groups), default=0)
-    for k in range(depth):
-        for suite, groups in found.items():
-            yield from ((suite, group[k], place, k == 0) for place, group in enumerate(groups) if k < len(group))
+def in_turn(groups: Mapping[Cell, list[Asked]]) -> Iterator[tuple[Cell, Asked]]:
+    """The first question of every group, then the second, and so on."""
+    for k in range(max(map(len, groups.values()), default=0)):
+        yield from ((cell, questions[k]) for cell, questions in groups.items() if k < len(questions))
 
 
-def size(sample: records.Raw) -> int:
-    return sum(min(len(text), BEGIN + END) for text in (sample.prompt, sample.output, *sample.answers))
-
-
-def written(suite: str, sample: records.Raw, place: int, first: bool) -> Shown:
+def written(suite: str, asked: Asked, first: bool) -> Shown:
+    task, length = asked.cell
+    ranked = sorted(asked.by.items(), key=lambda pair: (pair[0][1] is None, -(pair[0][1] or 0), -len(pair[1])))
     return Shown(
-        place=place,
-        anchor=anchor(suite, sample.task, sample.length) if first else "",
-        task=words(sample.task),
-        at="" if sample.length is None else f"{count(sample.length)} tokens",
-        prompt=cut(sample.prompt),
-        output=cut(sample.output),
-        answers=[
-            answer if len(answer) <= END else f"{answer[:END]} …"
-            for answer in (each.translate(CONTROLS) for each in sample.answers)
+        anchor=anchor(suite, task, length) if first else "",
+        task=words(task),
+        at="" if length is None else f"{count(length)} tokens",
+        prompt=cut(asked.prompt),
+        wanted=[
+            text if len(text) <= END else f"{text[:END]} …" for text in (w.translate(CONTROLS) for w in asked.wanted)
         ],
-        score="" if sample.score is None else show(sample.score),
+        answers=[Answer(cut(output), "" if score is None else show(score), runs) for (output, score), runs in ranked],
     )
 
 

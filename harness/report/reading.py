@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,14 @@ from harness.studies import OWN, STUDY, Sheet, told
 from harness.tasks import REFERENCE
 
 BUILDS = 20  # shown at most
+ROWS = 20_000  # of measurements, read at a time
 
 
 def load(plan: Plan, results: Path) -> Evidence:
     """Read `results`. Raises UserError that names the missing file and the step that makes it."""
     for name in ("runs.json", "measurements.parquet", "items.parquet"):
         verify(results / name, "python -m harness.aggregate")
-    records = _read(results / "runs.json", "harness.aggregate")
+    records = _read(results / "runs.json", "harness.aggregate", _dense)
     verdicts = _read(results / "verdicts.json", "harness.judge")
     names = {slug: run_ids(paper, plan.profile) for slug, paper in plan.papers.items()}
     runs = _runs(plan, names, records)
@@ -56,13 +57,20 @@ def load(plan: Plan, results: Path) -> Evidence:
     )
 
 
-def _read(path: Path, step: str) -> Any:
+def _read(path: Path, step: str, hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     try:
-        return read_json(path)
+        return json.loads(path.read_bytes(), object_hook=hook)
     except FileNotFoundError:
         raise UserError(f"{path} is not there; make it with python -m {step}") from None
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: not JSON ({error.msg}); make it again with python -m {step}") from None
+
+
+def _dense(record: dict[str, Any]) -> dict[str, Any]:
+    """The same with its curve as numbers in a row, before the next is read: as lists all curves fill the memory."""
+    if "run" in record:
+        record["curve"] = array("d", [number for point in record.get("curve") or [] for number in point])
+    return record
 
 
 def _optional(path: Path, default: Any) -> Any:
@@ -84,7 +92,6 @@ def _runs(plan: Plan, names: Mapping[str, Mapping[str, str]], records: Iterable[
     }
     for record in records:
         if record["run"] in runs:
-            record["curve"] = array("d", [number for point in record.get("curve") or [] for number in point])
             runs[record["run"]].records[record["task"], record["seed"]] = record
     return runs
 
@@ -127,14 +134,17 @@ def _fill(runs: Mapping[str, Run], path: Path) -> None:
     if not path.exists():
         raise UserError(f"{path} is not there; make it with python -m harness.aggregate")
     names = ("run", "suite", "task", "length", "metric", "seed", "value", "n", "stderr")
-    columns = pq.read_table(path, columns=list(names)).to_pydict()
-    for id, suite, task, length, metric, seed, number, n, stderr in zip(*(columns[k] for k in names), strict=True):
-        run, number, length, n = runs.get(id), _finite(number), _finite(length), _finite(n)
-        if run is None or number is None:
-            continue
-        cell = Cell(suite, task, None if length is None else int(length), metric)
-        value = Value(float(number), None if n is None else int(n), _finite(stderr))
-        run.values.setdefault(cell, {})[int(seed)] = value
+    cells: dict[tuple[Any, ...], Cell] = {}  # one object for all runs
+    for part in pq.ParquetFile(path).iter_batches(ROWS, columns=list(names)):
+        columns = part.to_pydict()
+        for id, suite, task, length, metric, seed, number, n, stderr in zip(*(columns[k] for k in names), strict=True):
+            run, number, length, n = runs.get(id), _finite(number), _finite(length), _finite(n)
+            if run is None or number is None:
+                continue
+            new = Cell(suite, task, None if length is None else int(length), metric)
+            cell = cells.setdefault((suite, task, length, metric), new)
+            value = Value(float(number), None if n is None else int(n), _finite(stderr))
+            run.values.setdefault(cell, {})[int(seed)] = value
 
 
 def _finite(value: Any) -> float | None:

@@ -9,8 +9,8 @@ from typing import Any
 from harness import checks
 from harness.claims import tests
 from harness.metrics import load_suite
-from harness.report.evidence import DONE, Evidence
-from harness.report.numbers import compact, duration
+from harness.report.evidence import DONE, Cell, Evidence
+from harness.report.numbers import compact, digits, duration
 from harness.report.page import Page, cell_name, heading, run_item, t_table, words
 from harness.report.tables import Column, Item, Row, Table
 
@@ -38,22 +38,25 @@ def compare(evidence: Evidence) -> Page:
             "runs": [[run.id, run.label, len(run.values)] for run in runs],
             "cells": [
                 [cell.id, cell_name(evidence, cell), evidence.metric(cell).better, heading(evidence, cell)[1]]
-                for cell in evidence.cells
-                if (cell.suite, cell.metric) not in evidence.floors
+                for cell in compared(evidence)
             ],
         },
     }
     return Page("compare.html", "compare.html.j2", "Compare two runs", context, "difference interval pair")
 
 
-def run_data(evidence: Evidence) -> Iterator[tuple[str, dict[str, Any], Mapping[str, str]]]:
-    """(run id, {cell id: {seed: value}}, {cell id: packed scores}) of every run: what the compare page loads."""
+def compared(evidence: Evidence) -> list[Cell]:
+    """What the compare page tells of every run."""
+    return [cell for cell in evidence.cells if (cell.suite, cell.metric) not in evidence.floors]
+
+
+def run_data(evidence: Evidence) -> Iterator[tuple[str, list[list[float | None]], Mapping[str, str]]]:
+    """(run id, by place in `compared` each seed's value, {cell id: packed scores}): what the compare page loads."""
+    cells = compared(evidence)
     for run in evidence.runs.values():
-        yield (
-            run.id,
-            {cell.id: {str(s): v.value for s, v in sorted(seeds.items())} for cell, seeds in run.values.items()},
-            evidence.items.get(run.id, {}),
-        )
+        found = (run.values.get(cell, {}) for cell in cells)
+        values = [[digits(by[s].value) if s in by else None for s in evidence.seeds] if by else [] for by in found]
+        yield run.id, values, evidence.items.get(run.id, {})
 
 
 def methods(evidence: Evidence) -> Page:

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.report import charts, export, own, raw, tuning
 from harness.report.evidence import DONE, Cell, Evidence, Run, docstring, reading, trouble
-from harness.report.numbers import commit, count, decimals, duration, show
+from harness.report.numbers import commit, count, decimals, digits, duration, show
 from harness.report.page import Page, at, heading, words
 from harness.report.paper import curves
 from harness.report.tables import ARROWS, Column, Item, Row, Table
@@ -19,6 +19,7 @@ MANY = 24  # runs beyond which their papers alone show their curves, so that the
 
 
 def pages(evidence: Evidence) -> Iterator[Page]:
+    answered = raw.anchors(evidence)
     for run in evidence.runs.values():
         context = {
             "evidence": evidence,
@@ -30,12 +31,12 @@ def pages(evidence: Evidence) -> Iterator[Page]:
             "recipe": [(f"{task}: {key}", str(v)) for task, given in run.recipe.items() for key, v in given.items()],
             "settings": settings(run),
             "seeds": own.seed_table(evidence, run) if run.kind == STUDY else seed_table(evidence, run),
-            "measurements": measurements(evidence, run, raw.anchors(evidence, run)),
+            "measurements": measurements(evidence, run, answered.get(run.id, ())),
             "charts": pictures(evidence, run),
             "rates": tuning.table(evidence, [run]),
             "rate_charts": tuning.pictures(evidence, [run]) if len(evidence.runs) <= MANY else [],
             "commands": commands(evidence, run),
-            "answers": run.id in evidence.written,
+            "answers": list(evidence.written.get(run.id, {})),
             "untold": [] if run.kind == STUDY else [s for s in evidence.config.suites if not told(evidence, run, s)],
             "floors": [f"{words(metric)} ({suite})" for suite, metric in sorted(evidence.floors)],
             "commits": sorted({commit(record["commit"]) for record in run.records.values() if record.get("commit")}),
@@ -66,6 +67,8 @@ def seed_table(evidence: Evidence, run: Run) -> Table:
     columns += [Column("Commit"), Column("Log")]
     rows = []
     for task in dict.fromkeys(evidence.tasks.values()):
+        if evidence.skipped(run, task):
+            continue
         for seed in evidence.seeds:
             record = run.records.get((task, seed))
             head = (Item(task), Item(str(seed), seed))
@@ -113,10 +116,11 @@ def measurements(evidence: Evidence, run: Run, answers: Container[str] = ()) -> 
         columns = [Column("Task"), Column("Metric"), Column("Mean ± half interval", numeric=True)]
         columns += [Column(f"Seed {seed}", numeric=True) for seed in evidence.seeds]
         columns.append(Column("n a seed", numeric=True))
-        if suite in evidence.written.get(run.id, {}):
-            columns.append(Column("Answers"))
         title = "What it measures itself" if suite in OWN else f"Suite {suite}"
         caption = f"{title}: mean over seeds ± half of its 95 % interval, and every seed"
+        if suite in evidence.written.get(run.id, {}):
+            columns.append(Column("Answers"))
+            caption += "; answers that nothing leads to are kept in the results alone"
         tables.append(Table(f"suite-{suite}", caption, tuple(columns), tuple(rows)))
     return tables
 
@@ -142,26 +146,19 @@ def _measurement(evidence: Evidence, run: Run, cell: Cell, answers: Container[st
         items.append(Item("missing", why="; ".join(dict.fromkeys(gaps.values()))))
     else:
         pm = "" if summary.half is None else f"±{show(summary.half, places)}"
-        items.append(
-            Item(
-                show(summary.mean, places),
-                summary.mean,
-                pm=pm,
-                href=f"#seed-{evidence.task_of(cell)}-{evidence.seeds[0]}",
-            )
-        )
+        items.append(Item(show(summary.mean, places), digits(summary.mean), pm=pm))
     for seed in evidence.seeds:
         if seed in values:
             value = values[seed]
-            items.append(Item(show(value.value, places), value.value))
+            items.append(Item(show(value.value, places), digits(value.value)))
         else:
             items.append(Item(gaps[seed].partition(":")[0], why=gaps[seed]))
     n = sorted({value.n for value in values.values() if value.n is not None})
     items.append(Item(count(n[0]) if len(n) == 1 else f"{count(n[0])}–{count(n[-1])}", n[0]) if n else Item(""))
     if cell.suite in evidence.written.get(run.id, {}):
         place = raw.anchor(cell.suite, cell.task, cell.length)
-        link = Item("read some", href=f"../raw/{run.id}.html#{place}")
-        items.append(link if place in answers else Item("none", why="the site shows none of this cell"))
+        link = Item("read some", href=f"../raw/{cell.suite}.html#{place}")
+        items.append(link if place in answers else Item(""))
     return Row(tuple(items), id=cell.id)
 
 

@@ -32,6 +32,7 @@ class Ties:
 
     evidence: Evidence
     known: dict[Cell, list[Ranked]] = field(default_factory=dict)
+    lettered: dict[Cell, dict[str, str]] = field(default_factory=dict)
 
     def ranking(self, cell: Cell) -> list[Ranked]:
         """Runs from best to worst with letters; runs that share a letter are not told apart, `a` leads."""
@@ -41,7 +42,9 @@ class Ties:
 
     def letters(self, cell: Cell) -> dict[str, str]:
         """Letters by run id; empty where the metric has no better direction."""
-        return {ranked.run: ranked.letters for ranked in self.ranking(cell)}
+        if cell not in self.lettered:
+            self.lettered[cell] = {ranked.run: ranked.letters for ranked in self.ranking(cell)}
+        return self.lettered[cell]
 
     def best(self, cell: Cell) -> set[str]:
         """Ids of the runs in the leading tie group."""

@@ -1,9 +1,19 @@
 // Charts: the drawn picture stands first; pointing at it loads Vega and puts the live chart of the same size in its place.
 (function () {
   "use strict";
-  var views = [], focus = null, config = {};
+  var views = [], focus = null, config = {}, kinds = {}, styles = {};
 
-  attest.config = function (given) { config = given; };
+  /** The look of all charts, what those of a kind share, and each mechanism's colour, shape and dash. */
+  attest.config = function (look, shared, marks) { config = look; kinds = shared; styles = marks; };
+
+  /** A script in gzip and base64, which works from disk, where nothing can be fetched. */
+  var unpacked = null;
+  attest.packed = function (text) {
+    var bytes = Uint8Array.from(atob(text), function (letter) { return letter.charCodeAt(0); });
+    unpacked = new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text().then(function (code) {
+      document.head.append(attest.make("script", { textContent: code }));
+    });
+  };
 
   document.querySelectorAll("figure.chart").forEach(function (figure) {
     var plot = figure.querySelector(".plot"), started = false;
@@ -11,7 +21,7 @@
       if (started) return;
       started = true;
       attest.load("assets/config.js", function () {
-        attest.load("assets/vendor/vega.js", function () { enliven(figure, plot); });
+        attest.load("assets/vendor/vega.js", function () { unpacked.then(function () { enliven(figure, plot); }); });
       });
     }
     plot.addEventListener("pointerenter", start, { once: true });
@@ -41,8 +51,29 @@
     return button;
   }
 
-  /** What Vega-Lite draws: the figure's own part and the look that all share. */
-  function spec(figure) { return Object.assign(JSON.parse(figure.querySelector("script.spec").textContent), { config: config }); }
+  /** What Vega-Lite draws: what all charts of its kind share, the figure's own part, and the look of all. */
+  function spec(figure) {
+    var page = JSON.parse(figure.querySelector("script.spec").textContent), last = [];
+    var whole = merged(JSON.parse(JSON.stringify(kinds[page.kind])), page.own);
+    ["color", "shape", "strokeDash"].forEach(function (channel, k) {
+      whole.encoding[channel].scale = { domain: page.names, range: page.names.map(function (name) { return styles[name][k]; }) };
+    });
+    whole.data = { values: page.rows.split("\n").filter(Boolean).map(function (line) {
+      last = line.split(",").map(function (field, k) { return field || last[k]; });
+      return { run: page.names[last[0]], seed: +last[1], x: +last[2], y: +last[3] };
+    }) };
+    return Object.assign(whole, { config: config });
+  }
+
+  /** `own` put over `base`, part by part; null takes a part away. */
+  function merged(base, own) {
+    if (!own || typeof own !== "object" || Array.isArray(own) || !base || typeof base !== "object") return own;
+    Object.entries(own).forEach(function (part) {
+      if (part[1] === null) delete base[part[0]];
+      else base[part[0]] = merged(base[part[0]], part[1]);
+    });
+    return base;
+  }
 
   function enliven(figure, plot) {
     var place = attest.make("div", { className: "live" });

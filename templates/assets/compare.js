@@ -35,7 +35,7 @@
   }
 
   function draw(x, y) {
-    var rows = data.cells.map(function (cell) { return row(cell, found[x][cell[0]] || {}, found[y][cell[0]] || {}, x, y); });
+    var rows = data.cells.map(function (cell, k) { return row(cell, bySeed(found[x][k]), bySeed(found[y][k]), x, y); });
     var heads = ["Measurement", labels[x], labels[y], "A − B", "95 % interval", "Seeds", "In favour of", "Items for A : for B : even"];
     var head = make("tr", {}, heads.map(function (text, k) { return make("th", { scope: "col", className: k > 0 && k !== 6 ? "num" : "", textContent: text }); }));
     var caption = make("caption", { textContent: labels[x] + " (A) against " + labels[y] + " (B)" });
@@ -44,6 +44,11 @@
     var box = make("div", { className: "tablebox" }, [scroll]);
     out.replaceChildren(box);
     attest.enhance(box);
+  }
+
+  /** The seeds that were measured, by their places. */
+  function bySeed(values) {
+    return Object.fromEntries(Object.entries(values || []).filter(function (pair) { return pair[1] !== null; }));
   }
 
   function row(cell, xs, ys, x, y) {

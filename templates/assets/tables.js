@@ -138,8 +138,11 @@
   function key(cell, numeric) {
     if (cell.classList.contains("none")) return null;
     if (!numeric) return cell.textContent.trim();
-    return cell.dataset.v === undefined ? null : parseFloat(cell.dataset.v);
+    return cell.dataset.v === undefined ? null : parseFloat(number(cell));
   }
+
+  /** The number behind a cell, in full; a bare data-v says that its text is the number. */
+  function number(cell) { return cell.dataset.v || String(parseFloat(label(cell))); }
 
   function label(cell) { return cell.textContent.replace(/\s+/g, " ").trim(); }
 
@@ -151,7 +154,7 @@
   function csv(rows) {
     return rows.map(function (cells) {
       return cells.map(function (cell) {
-        var value = cell.classList.contains("none") ? "" : cell.dataset.v !== undefined ? cell.dataset.v : label(cell);
+        var value = cell.classList.contains("none") ? "" : cell.dataset.v !== undefined ? number(cell) : label(cell);
         return /[",\n]/.test(value) ? '"' + value.replaceAll('"', '""') + '"' : value;
       }).join(",");
     }).join("\n") + "\n";
