@@ -5,6 +5,7 @@
 
 import os
 import shlex
+import shutil
 import sys
 
 from snakemake.utils import min_version
@@ -86,5 +87,7 @@ onsuccess:
 
 
 onerror:
+    if shutil.disk_usage("results").free < 2**16:  # so that the logs, which lie there, may lack the reason
+        print("There is no space left on the disk of results; free some.")
     print(status.line(status.Watcher(PLAN).look()))
     print("Not done. The log of each job that failed is named above; the same command goes on from here.")

@@ -66,6 +66,10 @@ def build(evidence: Evidence, out: Path) -> int:
         pages = write(evidence, side)
         side.chmod(0o755)
         replace(side, out)
+    except OSError as error:
+        if error.filename is None:  # a write that fails does not say of which file
+            raise OSError(error.errno, error.strerror, str(out)) from error
+        raise
     finally:
         shutil.rmtree(side, ignore_errors=True)
     return pages
@@ -148,14 +152,22 @@ def found(page: Page, kind: type) -> Iterator[Any]:
 
 def assets(env: Environment, entries: list[list[str]], evidence: Evidence, out: Path) -> None:
     """Styles, scripts, vendored files, and the index that the search reads."""
-    shutil.copytree(TEMPLATES / "assets", out / "assets", copy_function=shutil.copyfile)
-    shutil.copytree(TEMPLATES / "vendor", out / "assets" / "vendor", copy_function=shutil.copyfile)
+    copy(TEMPLATES / "assets", out / "assets")
+    copy(TEMPLATES / "vendor", out / "assets" / "vendor")
     vega = out / "assets" / "vendor" / "vega.js"
     put(vega, export.packed(vega.read_bytes()))
     put(out / "assets" / "palette.css", env.get_template("palette.css.j2").render(rules=palette.dark_rules()))
     marks = {name: (style.colour, style.shape, style.dash) for name, style in evidence.styles.items()}
     put(out / "assets" / "config.js", export.script("attest.config", CONFIG, charts.kinds(), marks))
     put(out / "assets" / "index.js", export.script("attest.index", entries))
+
+
+def copy(source: Path, out: Path) -> None:
+    """The files of a folder, with the errors of the system as they are (`shutil.copytree` makes text of them)."""
+    for path in sorted(path for path in source.rglob("*") if path.is_file()):
+        target = out / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
 
 
 def put(path: Path, text: str) -> None:

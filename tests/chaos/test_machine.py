@@ -70,7 +70,7 @@ def test_a_full_disk_stops_the_build_and_harms_nothing(bench: Bench, name: str):
         filler = bench.results / "filler"
         code, said = bench.build()
         assert code == 1, said
-        named(said, "No space left on device")
+        named(said, "No space left on device", "no space left on the disk")
         assert mount("-o", f"remount,size={room + 64 * BIT * BIT}", str(bench.results))
         filler.unlink(missing_ok=True)
         bench.finish(site=stage.site)
