@@ -22,6 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.errors import UserError
+from harness.parent import end_with_parent
 from harness.tasks import Batch
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ def joined(name: str) -> Iterator[tuple[Group, str]]:
     import torch
     from torch import distributed
 
+    end_with_parent()  # torchrun, which may be killed
     gpus = name != "cpu" and torch.cuda.is_available()
     needed, found = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count() if gpus else 0
     if gpus and needed > found:
