@@ -2,6 +2,7 @@
 
 Every daemon is Debian's own, kept in one folder by its options. Two CPUs in all: `n1` has one, `n2` has one and a
 generic resource `gpu`, a name without a device. The partition `cpu` spans both nodes, the partition `gpu` is `n2`.
+A job's processes are known by their group: proctrack/linuxproc, which goes by parents, loses what outlives its parent.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SlurmdSpoolDir={folder}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/%n.pid
 SlurmdParameters=config_overrides
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
