@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 import impls
-from harness import config, measured, metrics, spec, yamlio
+from harness import config, measured, metrics, records, spec, yamlio
 from harness.equations import mathml
 from harness.report import prose
+from harness.runs import resolve
 from tests.hostile import NUMBERS, bounded, plain, refused, value, word
 
 CLASSES = {"mechanism": "Mixer", "study": "Study", "method": "Method"}
@@ -69,7 +70,13 @@ def yaml(text: str) -> None:
 def paper(folder: Path, tree: Any) -> None:
     file = folder / "paper.yaml"
     file.write_text(json.dumps(tree), encoding="utf-8")
-    said = refused(lambda: spec.load_files([file], [config.load_profile("smoke")]), (folder,))
+    smoke = config.load_profile("smoke")
+
+    def load() -> None:
+        for run in resolve(spec.load_files([file], [smoke]), smoke):
+            records.folder(run, "lm", 0)  # raises for a name that leads elsewhere
+
+    said = refused(load, (folder,))
     assert all(line.startswith(f"{file}:") and len(line) < 1000 for line in said.splitlines()), said
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from harness import errors, measured, metrics, yamlio
 from harness.errors import UserError
-from tests import hostile_commands, hostile_files
+from tests import hostile, hostile_commands, hostile_files
 from tests.hostile import PLACES, WORDS, attempt, refused, value, word
 
 Case = tuple[st.SearchStrategy[Any], Callable[[Path, Any], object]]
@@ -58,6 +59,17 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     hostile_files.fields()
+
+
+def test_memory_time_and_files_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hostile, "MOST", 2**26)
+    if hostile._forget_peak():
+        with pytest.raises(AssertionError):
+            attempt(st.just(0), lambda _: bytearray(2**28), 1)
+    with pytest.raises(hostile.Hang), hostile.bounded(0.1):
+        time.sleep(5)
+    with pytest.raises(AssertionError, match="written outside"):
+        refused((tmp_path / "here").mkdir, (tmp_path / "there",))
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -132,5 +144,5 @@ def test_a_key_that_no_file_can_mean_is_refused():
 
 def test_a_file_that_the_system_refuses_is_named():
     with pytest.raises(SystemExit) as left:
-        errors.leave(lambda: Path("a" * 300).read_text() and 0)
+        errors.leave(lambda: len(Path("a" * 300).read_text()))
     assert left.value.code == f"{'a' * 200}: File name too long"
