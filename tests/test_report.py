@@ -12,6 +12,7 @@ import pytest
 from harness import stats
 from harness.report import charts, drawing, export, numbers, palette, ties
 from harness.report.compact import compact
+from harness.report.shared import brief, difference
 from harness.report.tables import Column, Item, Row, Table, to_csv, to_latex, to_markdown
 from tests.site_fixture import ordinary_paper
 
@@ -175,6 +176,18 @@ def test_a_picture_says_the_same_in_fewer_letters():
     assert [(each.get("x"), each.get("y"), each.text) for each in tree.iter("text")] == [("-7", "4", "a < b")]
     shared = {(name, value) for group in tree.iter("g") for name, value in group.attrib.items()}
     assert {("stroke", "#333"), ("stroke-width", "1")} <= shared
+
+
+def test_a_difference_says_what_is_new_and_what_goes():
+    base = {"a": 1, "b": [1, 2], "c": {"d": 3, "e": 4}, "g": 5}
+    whole = {"a": 1, "b": [1, 7], "c": {"d": 3, "f": 6}, "h": [8]}
+    assert difference(base, whole) == {"g": None, "b": {1: 7}, "c": {"e": None, "f": 6}, "h": [8]}
+    with pytest.raises(ValueError, match="it goes"):
+        difference({"a": 1}, {"a": None})
+    with pytest.raises(ValueError, match="it goes"):
+        difference({}, {"a": None})
+    assert difference({"a": None}, {"a": None}) == {}
+    assert brief([("0", "1", "5", "9"), ("0", "1", "6", "9"), ("1", "1", "6", "9")]) == "0,1,5,9\n,,6,9\n1,,,9"
 
 
 def test_reasons_of_many_columns_are_told_once():

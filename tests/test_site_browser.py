@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import shutil
 import threading
 from collections.abc import Iterator
@@ -12,7 +14,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.site_fixture import built
+from harness.report import drawing, suite
+from harness.report.reading import load
+from tests.site_fixture import built, whole_plan
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -243,6 +247,22 @@ def test_a_chart_answers_the_pointer(visit):
     tip = page.locator("#vg-tooltip-element.visible")
     tip.wait_for()
     assert "mechanism" in tip.inner_text()
+
+
+def test_a_page_puts_the_spec_of_a_chart_together_again(visit):
+    (made,) = (one for one in suite.pages(load(whole_plan(), built().parent)) if one.path == "suites/recall.html")
+    page = visit.open(made.path)
+    page.evaluate("attest.copy = text => { window.copied = JSON.parse(text); }")
+    for chart in made.context["charts"]:
+        page.evaluate("window.copied = null")
+        page.locator(f"#chart-{chart.id}").get_by_role("button", name="Vega-Lite").click()
+        page.wait_for_function("window.copied")
+        told, wanted = page.evaluate("copied"), json.loads(json.dumps(chart.spec))
+        assert told.pop("config") == drawing.CONFIG
+        rows = csv.DictReader(wanted.pop("data")["values"].splitlines())
+        numbers = [{"run": row["run"]} | {key: float(row[key]) for key in ("seed", "x", "y")} for row in rows]
+        assert told.pop("data")["values"] == numbers
+        assert told == wanted
 
 
 def test_pointing_at_the_key_brings_a_line_forward(visit):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import lzma
 import re
 from statistics import fmean
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 
 from harness import items
 from harness.files import write_json
-from harness.report import evidence, raw, run, suite
+from harness.report import evidence, export, raw, run, suite, tables
 from harness.report.evidence import Run
 from harness.report.items import LEVELS, read
 from harness.report.reading import load
@@ -139,6 +140,26 @@ def test_scores_of_two_runs_compare_as_they_did(tmp_path):
     assert b == [0, LEVELS, round(LEVELS / 2)], "a seed with other items is left out"
     assert levels("a", "cloze.next.0.flat") == [0, 0]
     assert "cloze.next.0.flat" not in found["b"]
+
+
+def test_a_long_result_is_packed_and_unpacks_to_itself(tmp_path, monkeypatch):
+    source = tmp_path / "rows.json"
+    source.write_text("".join(f'{{"value": {k / 7}}}\n' for k in range(2_000)))
+    sizes = []
+    for large in (10**9, 0):
+        monkeypatch.setattr(export, "LARGE", large)
+        export.pack(source, tmp_path / "rows.json.xz")
+        assert lzma.decompress((tmp_path / "rows.json.xz").read_bytes()) == source.read_bytes()
+        sizes.append((tmp_path / "rows.json.xz").stat().st_size)
+    assert sizes[0] < sizes[1] < source.stat().st_size
+    export.pack(source, tmp_path / "copy.json")
+    assert (tmp_path / "copy.json").read_bytes() == source.read_bytes()
+
+
+def test_a_cell_says_its_number_once():
+    said = [tables.Item(text, value).number for text, value in (("0.875", 0.875), ("128", 128.0), ("0.9", 0.875))]
+    assert said == ["", "", "0.875"]
+    assert [tables.Item("0", 0).number, tables.Item("0.000", 0.0).number, tables.Item("ok").number] == ["0", "0", ""]
 
 
 def test_what_needs_no_model_is_told_once(monkeypatch):

@@ -78,6 +78,7 @@ def _finish(chart: Any) -> dict[str, Any]:
     spec = chart.properties(width=WIDTH, height=HEIGHT).add_params(alt.param(name="focus", value=None)).to_dict()
     for part in (spec, *spec["layer"]):  # what is drawn is poured in later
         part.pop("data", None)
+    del spec["config"]  # the site's own look takes its place
     return spec
 
 

@@ -12,7 +12,7 @@ from typing import Any
 def difference(base: Any, whole: Any) -> Any:
     """What to put over `base` to have `whole`: objects and lists of equal length part by part, None for what goes.
 
-    Raises ValueError where `whole` says None in place of something else, which would be taken for what goes.
+    Raises ValueError where `whole` says None and `base` does not, which would be taken for what goes.
     """
     if isinstance(base, list) and isinstance(whole, list) and len(base) == len(whole):
         return difference(dict(enumerate(base)), dict(enumerate(whole)))
@@ -20,7 +20,7 @@ def difference(base: Any, whole: Any) -> Any:
         return whole
     found: dict[Any, Any] = dict.fromkeys(key for key in base if key not in whole)
     for key, value in whole.items():
-        if key in base and value is None and base[key] is not None:
+        if value is None and base.get(key, key) is not None:
             raise ValueError(f"{key} is None, which says that it goes")
         if key not in base or base[key] != value:
             found[key] = difference(base.get(key), value)
