@@ -65,6 +65,10 @@ rule all:
     input:
         rules.site.output,
         rules.aggregate.output,
+        rules.costs.output,
+        rules.judge.output,
+        rules.history.output,
+        rules.proofs.output,
         PLAN.records() + PLAN.proofs(),  # one that is removed is made again
         rules.strict.output if PLAN.config.strict else [],
     message:
