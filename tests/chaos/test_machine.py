@@ -119,7 +119,7 @@ def test_results_that_may_not_be_written_are_named(bench: Bench):
         assert mount("-o", "remount,ro", str(bench.results))
         code, said = bench.build()
         assert code != 0
-        named(said, "Read-only file system")
+        named(said, "Read-only file system", "Write-protected output files")
         run = next(bench.results.glob("runs/*")).name
         command = ["harness.train", run, "--task", "lm", "--seed", "0", "--profile", "tiny", "--device", "cpu"]
         by_hand = bench.project.run([sys.executable, "-m", *command])
