@@ -255,7 +255,8 @@ def load(folder: Path, device: str = "cpu") -> LM:
         raise ValueError(f"training {record['status']}: {record['reason']}")
     path = folder / "model.safetensors"
     if record.get("digest") not in (None, sha256_file(path)):
-        raise UserError(f"{path} is damaged (its SHA-256 is not that of run.json); delete it and run snakemake again")
+        record = folder / "run.json"
+        raise UserError(f"{path} is damaged (its SHA-256 is not in run.json); delete {record} and run snakemake again")
     model = build(Shape(**record["model"]), seed=0)
     model.load_state_dict(load_file(path))
     return model.to(device).eval()
