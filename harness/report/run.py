@@ -151,8 +151,10 @@ def _measurement(evidence: Evidence, run: Run, cell: Cell, answers: Container[st
         if seed in values:
             value = values[seed]
             items.append(Item(show(value.value, places), digits(value.value)))
-        else:
+        elif values:
             items.append(Item(gaps[seed].partition(":")[0], why=gaps[seed]))
+        else:  # the row has its reason already
+            items.append(Item(""))
     n = sorted({value.n for value in values.values() if value.n is not None})
     items.append(Item(count(n[0]) if len(n) == 1 else f"{count(n[0])}–{count(n[-1])}", n[0]) if n else Item(""))
     if cell.suite in evidence.written.get(run.id, {}):
