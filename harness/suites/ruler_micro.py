@@ -10,10 +10,7 @@ training length (128 tokens at least), are the same for every mechanism, and dif
                       effective_length_low and _high are the ends of its 95 % bootstrap interval over rows
 
 Blanks hold what greedy decoding writes (of equal logits, the first word of the vocabulary): each blank is the most
-likely word after the text, the questions and the blanks before it. A row is read with a draft of its blanks, which at
-first is the reference; what the model would write up to the first place where it differs from the draft is final; then
-it is read again with what it would write as the draft. So an answer that is right takes one reading, and no answer
-takes more readings than it has blanks. No state is decoded from: reading whole rows is what all mechanisms do fast.
+likely word after the text, the questions and the blanks before it.
 
 n counts rows. `niah_single_2-depth-20` and the like are the rows of that task whose fact lies in that fifth of the
 text, here from 20 % to 40 %. The first 20 rows of each task and length are kept with what was written. The threshold
@@ -128,28 +125,28 @@ def samples(task: str, length: int, rows: micro.Rows, answers_BA: np.ndarray, sc
 
 def decode(model: Any, rows: micro.Rows, heads: int, device: Any) -> np.ndarray:
     """Answers_BA of greedy decoding; −1 where the logits are not finite."""
-    import torch
-
     from harness.scoring import rows_that_fit
 
-    inputs_BT, blanks_A = rows.inputs_BT.copy(), rows.blanks_A
-    answers_BA = np.zeros((len(inputs_BT), len(blanks_A)), dtype=np.int64)
-    size = rows_that_fit(inputs_BT.shape[1], heads, VOCAB)
-    open_N = np.arange(len(inputs_BT))
-    for _ in blanks_A:
-        parts = []
-        for first in range(0, len(open_N), size):
-            ids_BT = torch.from_numpy(inputs_BT[open_N[first : first + size]]).to(device)
-            logits_BAV = model(ids_BT)[:, torch.from_numpy(blanks_A - 1).to(device)].float()
-            parts.append(logits_BAV.argmax(-1).masked_fill(~logits_BAV.isfinite().all(-1), -1).cpu().numpy())
-        answers_BA[open_N] = np.concatenate(parts)
-        draft_NA = inputs_BT[np.ix_(open_N, blanks_A)]
-        settled_N = (answers_BA[open_N] == draft_NA)[:, :-1].all(axis=1) | (answers_BA[open_N] < 0).any(axis=1)
-        open_N = open_N[~settled_N]
-        if not len(open_N):
-            break
-        inputs_BT[np.ix_(open_N, blanks_A)] = answers_BA[open_N]
-    return answers_BA
+    size = rows_that_fit(rows.inputs_BT.shape[1], heads, VOCAB)
+    parts = np.split(rows.inputs_BT, range(size, len(rows.inputs_BT), size))
+    return np.concatenate([write(model, part_BT, rows.blanks_A.tolist(), device) for part_BT in parts])
+
+
+def write(model: Any, inputs_BT: np.ndarray, blanks: list[int], device: Any) -> np.ndarray:
+    """The same for rows of one batch: the text is read once, then word by word up to the last blank."""
+    import torch
+
+    ids_BT = torch.from_numpy(inputs_BT).to(device)
+    logits_BTV, states = model.prefill(ids_BT[:, : blanks[0]], last=1)
+    logits_BV, written = logits_BTV[:, -1], []
+    for place in range(blanks[0], blanks[-1] + 1):
+        next_B = ids_BT[:, place]
+        if place in blanks:
+            next_B = logits_BV.argmax(-1)
+            written.append(next_B.masked_fill(~logits_BV.isfinite().all(-1), -1))
+        if place < blanks[-1]:
+            logits_BV, states = model.step(next_B, states)
+    return torch.stack(written, dim=1).cpu().numpy()
 
 
 def scores(task: str, answers_BA: np.ndarray, references_BR: np.ndarray) -> np.ndarray:
