@@ -14,6 +14,7 @@ import zipfile
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -37,7 +38,7 @@ def pages() -> list[Path]:
     return sorted(built().rglob("*.html"))
 
 
-def strict(text: str) -> object:
+def strict(text: str) -> Any:
     def refuse(name: str) -> None:
         raise ValueError(f"{name} is not JSON")
 
