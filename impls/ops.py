@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from impls.decays import chunked, decays, pairs
 from impls.kernels import delta_chunk, usable
+from impls.rotary import rope as rope
 
 
 def head_dim(d_model: int, heads: int) -> int:
@@ -73,22 +74,6 @@ def hide(s_BHTS: Tensor, value: float) -> Tensor:
 def causal_softmax(s_BHTS: Tensor) -> Tensor:
     """Softmax over the keys that each query (the last T of S positions) sees, in float32 or wider."""
     return hide(wide(s_BHTS), float("-inf")).softmax(dim=-1)
-
-
-def rope(x_BHTK: Tensor, start: int = 0, base: float = 10_000.0) -> Tensor:
-    """Rotate pairs (i, i + K/2) of x at positions start, start + 1, … (RoPE, arXiv:2104.09864 eq. 34).
-
-    Angles are made in float32 or wider whatever the input's dtype. Raises ValueError when K is odd.
-    """
-    T, K = x_BHTK.shape[-2:]
-    if K % 2:
-        raise ValueError(f"rotary positions need an even head width, got K={K}")
-    dtype = torch.promote_types(x_BHTK.dtype, torch.float32)
-    frequency_F = base ** (-torch.arange(0, K, 2, device=x_BHTK.device, dtype=dtype) / K)
-    angle_TF = torch.arange(start, start + T, device=x_BHTK.device, dtype=dtype)[:, None] * frequency_F
-    cos_TF, sin_TF = angle_TF.cos().to(x_BHTK.dtype), angle_TF.sin().to(x_BHTK.dtype)
-    a_BHTF, b_BHTF = x_BHTK.chunk(2, dim=-1)
-    return torch.cat([a_BHTF * cos_TF - b_BHTF * sin_TF, b_BHTF * cos_TF + a_BHTF * sin_TF], dim=-1)
 
 
 def expanded(d_model: int, factor: float, heads: int) -> int:
