@@ -48,7 +48,7 @@ def measure(name: str, suites: Sequence[str], profile: Profile, on: str, out: Pa
     if any(getattr(load_suite(suite), "CORPUS", False) for suite in suites):
         corpus(profile)
     for suite in suites:
-        yield write(held_or_measured(run.id, suite, 0, profile, on, out, out), out)
+        yield write(held_or_measured(run.id, suite, 0, profile, on, out, out / "state"), out)
 
 
 def corpus(profile: Profile) -> None:
