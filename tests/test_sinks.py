@@ -264,6 +264,19 @@ def test_the_suite_measures_every_layer_and_head_once():
     }
 
 
+def test_layers_of_both_kinds_count_on_the_sequences_of_the_implicit_matrix():
+    """As where a method takes the weights out of some layers: nine windows for the first layer, two for the second."""
+    made = lm()
+    made.layers[1].mixer = lm("delta_net").layers[1].mixer
+    table = {f"{row.task}/{row.metric}": row for row in lm_rows(made, sequences=20, probe=2)}
+    assert table["layer1/first_token_mass"].n == 9 * 2
+    assert table["layer2/first_token_mass"].n == 2
+    assert table["lm/first_token_mass"].n == 2 * (2 + 1)
+    first = {f"{row.task}/{row.metric}": row.value for row in lm_rows(made, sequences=2, probe=2)}
+    by_head = [first[f"layer1-head{h}/first_token_mass"] for h in (0, 1)] + [first["layer2/first_token_mass"]]
+    assert table["lm/first_token_mass"].value == pytest.approx(np.mean(by_head))
+
+
 def test_uniform_attention_has_the_first_token_mass_that_counting_gives():
     made = lm()
     for layer in made.layers:

@@ -109,8 +109,12 @@ def measure(model: Any, text_N: np.ndarray, wanted: Settings, device: Any) -> It
 
 
 def row(task: str, metric: str, values: list[np.ndarray]) -> Row:
-    """The mean over sequences and over the heads of the given layers, [B,H] each; n counts both."""
-    by_head_BH = np.concatenate(values, axis=1)
+    """The mean over sequences and over the heads of the given layers, [B,H] each; n counts both.
+
+    Where some layers have an implicit matrix, all count on its sequences alone, which are the first.
+    """
+    few = min(len(value_BH) for value_BH in values)
+    by_head_BH = np.concatenate([value_BH[:few] for value_BH in values], axis=1)
     value, stderr = ratio(by_head_BH.mean(axis=1), np.ones(len(by_head_BH)))
     return Row(task, None, metric, value, by_head_BH.size, stderr)
 
