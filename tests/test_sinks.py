@@ -160,7 +160,7 @@ def test_the_trigger_task_makes_softmax_sink_and_softpick_not():
     assert value["softpick"]["quiet/sink_rate_normalised"] < 0.1
     assert value["softpick"]["quiet/sparsity"] > 0.9
     for impl in value:
-        assert value[impl]["answer/excess_nats"] < 1.5
+        assert value[impl]["answer/excess_nats"] < 1  # what the claims ask for
         assert value[impl]["quiet/excess_nats"] < 0.05
     assert found["softmax"]["quiet/first_token_mass"].n == 64 * 2
     assert [value["softmax"][f"head{h}/sink_rate"] for h in (0, 1)] == [1, 1]
