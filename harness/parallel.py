@@ -125,7 +125,8 @@ def spread(module: str, processes: int) -> None:
 def joined(name: str) -> Iterator[tuple[Group, str]]:
     """The group that this process belongs to and the device it has for itself (see `harness.device.claim`).
 
-    Raises UserError where the others cannot be reached, or where each is to have a GPU and there are fewer.
+    Raises UserError where the others cannot be reached, where each is to have a GPU and there are fewer, or where all
+    are to have the same.
     """
     from harness.device import claim
 
@@ -133,12 +134,15 @@ def joined(name: str) -> Iterator[tuple[Group, str]]:
         with claim(name) as device:
             yield ALONE, device
         return
+    needed = int(os.environ["LOCAL_WORLD_SIZE"])
+    if needed > 1 and name.startswith("cuda:"):
+        raise UserError(f"processes: {needed} on one GPU, {name}; set device: auto or cuda, or processes: 1")
     import torch
     from torch import distributed
 
     end_with_parent()  # torchrun, which may be killed
     gpus = name != "cpu" and torch.cuda.is_available()
-    needed, found = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count() if gpus else 0
+    found = torch.cuda.device_count() if gpus else 0
     if gpus and needed > found:
         raise UserError(f"processes: {needed} on a machine of {found} GPUs; set processes to {found}, or device: cpu")
     _reach(lambda: distributed.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo"))

@@ -23,7 +23,7 @@ from harness.config import Config, load_profile
 from harness.errors import UserError
 from harness.fit import Diverged, Fit, Point
 from harness.model import Shape, build
-from harness.parallel import ALONE, Elsewhere, Group
+from harness.parallel import ALONE, Elsewhere, Group, joined
 from harness.plan import Plan
 from harness.runs import resolve
 from harness.tasks import Batch, HeldOut
@@ -217,6 +217,14 @@ def test_a_mechanism_that_draws_numbers_draws_others_in_each_process_and_goes_on
 
 
 # -- as a command
+
+
+def test_several_processes_are_not_sent_to_one_gpu(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "here")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    said = "processes: 2 on one GPU, cuda:1; set device: auto or cuda, or processes: 1"
+    with pytest.raises(UserError, match=f"^{said}$"), joined("cuda:1"):
+        pass
 
 
 def test_a_profile_says_how_many_and_its_runs_keep_their_names():
