@@ -18,6 +18,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+# How long a process waits for another, which may itself wait for GPUs or for a lock that a long training holds. One
+# that is gone is noticed at once for all that: its connections close, and torchrun ends the others.
+PATIENCE = timedelta(days=7)
 
 
 class Elsewhere(Exception):
@@ -145,7 +150,7 @@ def joined(name: str) -> Iterator[tuple[Group, str]]:
     found = torch.cuda.device_count() if gpus else 0
     if gpus and needed > found:
         raise UserError(f"processes: {needed} on a machine of {found} GPUs; set processes to {found}, or device: cpu")
-    _reach(lambda: distributed.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo"))
+    _reach(lambda: distributed.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout=PATIENCE))
     group = Group(distributed.get_rank(), distributed.get_world_size())
     try:
         with ExitStack() as held:

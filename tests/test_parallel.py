@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, distributed
 
+from harness import parallel
 from harness.config import Config, load_profile
 from harness.errors import UserError
 from harness.fit import Diverged, Fit, Point
@@ -217,6 +220,19 @@ def test_a_mechanism_that_draws_numbers_draws_others_in_each_process_and_goes_on
 
 
 # -- as a command
+
+
+def test_a_process_waits_for_days_for_the_others(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(parallel, "end_with_parent", lambda: None)  # it is this process that would end
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
+    given = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": port}
+    for name, value in {**given, "MASTER_ADDR": "localhost", "TORCHELASTIC_RUN_ID": "here"}.items():
+        monkeypatch.setenv(name, str(value))
+    with joined("cpu") as (group, device):
+        backend = distributed.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+        assert backend.options._timeout >= timedelta(days=7)  # pyright: ignore[reportAttributeAccessIssue]
+        assert (group.rank, group.size, device) == (0, 1, "cpu")
 
 
 def test_several_processes_are_not_sent_to_one_gpu(monkeypatch: pytest.MonkeyPatch):
