@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any
 from urllib.parse import unquote
 
+import pandas
 import pytest
 
 from harness import vendor
@@ -173,6 +174,21 @@ def test_downloads_are_strict_and_complete():
     rows = strict(copied(built(), "measurements.json"))
     assert isinstance(rows, list)
     assert len(rows) == len(copied(built(), "measurements.csv").splitlines()) - 1
+    assert len(pandas.read_parquet(folder / "measurements.parquet")) == len(rows), "Parquet is read as it lies there"
+
+
+def test_the_front_page_says_how_packed_files_are_unpacked():
+    text = (built() / "index.html").read_text(encoding="utf-8").partition('<h2 id="downloads">')[2]
+    packed = re.findall(r'<a href="(downloads/[^"]*\.xz)" download>([^<]*)</a>', text)
+    assert {path for path, _ in packed} == {f"downloads/{path.name}" for path in built().rglob("*.xz")}
+    assert packed, "the made-up results are long enough"
+    assert all(said.endswith(" (.xz)") for _, said in packed)
+    told, _, links = text.partition("<ul")
+    assert "<code>xz -d FILE</code> or 7-Zip" in told
+    assert ".xz" in links
+    if (built() / "downloads" / "measurements.csv.xz").is_file():
+        read = pandas.read_csv(built() / "downloads" / "measurements.csv.xz")
+        assert len(read) == len(strict(copied(built(), "measurements.json")))
 
 
 def test_the_crate_says_what_every_file_is_and_under_which_licence():

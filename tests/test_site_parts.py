@@ -152,6 +152,12 @@ def test_a_long_result_is_packed_and_unpacks_to_itself(tmp_path, monkeypatch):
         assert lzma.decompress((tmp_path / "rows.json.xz").read_bytes()) == source.read_bytes()
         sizes.append((tmp_path / "rows.json.xz").stat().st_size)
     assert sizes[0] < sizes[1] < source.stat().st_size
+    monkeypatch.setattr(export, "LONG", 0)
+    (tmp_path / "measurements.parquet").write_bytes(b"PAR1")
+    (tmp_path / "runs.json").write_text("[]")
+    found: Any = SimpleNamespace(results=tmp_path)
+    assert export.copied(found)["runs.json"] == "downloads/runs.json.xz"
+    assert export.copied(found)["measurements.parquet"] == "downloads/measurements.parquet"
     export.pack(source, tmp_path / "copy.json")
     assert (tmp_path / "copy.json").read_bytes() == source.read_bytes()
 

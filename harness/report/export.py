@@ -48,12 +48,19 @@ def bibtex(slug: str, paper: Any) -> str:
 
 
 def copied(evidence: Evidence) -> dict[str, str]:
-    """Where each copy lies in the site's folder; one that is long is packed, and its name says so."""
+    """Where each copy lies in the site's folder; one that is long is packed, and its name says so.
+
+    Parquet never is: its columns are compressed already, and no reader looks into a packed one.
+    """
     return {
-        name: f"downloads/{name}" + (".xz" if path.is_file() and path.stat().st_size > LONG else "")
+        name: f"downloads/{name}" + (".xz" if path.suffix != ".parquet" and is_long(path) else "")
         for name in COPIED
         for path in [evidence.results / name]
     }
+
+
+def is_long(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > LONG
 
 
 def copies(evidence: Evidence, out: Path) -> None:
