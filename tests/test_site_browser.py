@@ -387,6 +387,30 @@ def test_a_picture_is_saved_as_it_stands(visit):
     assert names.count("path") > 5
 
 
+def test_a_chart_is_saved_as_png(visit):
+    page = visit.open("suites/recall.html")
+    with page.expect_download() as saved:
+        page.locator("figure.chart").first.get_by_role("button", name="PNG").click()
+    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("script", "at_once"),
+    [("delete window.DecompressionStream", True), ("window.DecompressionStream = function () { throw 1; }", False)],
+)
+def test_a_browser_that_cannot_unpack_says_so(visit, script, at_once):
+    visit.page.add_init_script(script)
+    page = visit.open("suites/recall.html")
+    figure = page.locator("figure.chart").first
+    button = figure.get_by_role("button", name="PNG")
+    assert button.is_disabled() == at_once
+    figure.locator(".plot").hover()
+    page.wait_for_function("document.querySelector('figure.chart .take button:disabled')")
+    assert "cannot unpack Vega" in button.get_attribute("title")
+    with page.expect_download():
+        figure.get_by_role("button", name="SVG").click()
+
+
 def test_headings_stay_in_sight_and_tables_print_whole(visit):
     page = visit.open("claims.html")
     box = page.locator(".scroll.tall").first

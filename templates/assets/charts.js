@@ -9,30 +9,45 @@
   /** A script in gzip and base64, which works from disk, where nothing can be fetched. */
   var unpacked = null;
   attest.packed = function (text) {
-    var bytes = Uint8Array.from(atob(text), function (letter) { return letter.charCodeAt(0); });
-    unpacked = new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text().then(function (code) {
+    unpacked = Promise.resolve().then(function () {
+      var bytes = Uint8Array.from(atob(text), function (letter) { return letter.charCodeAt(0); });
+      return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+    }).then(function (code) {
       document.head.append(attest.make("script", { textContent: code }));
     });
   };
 
-  document.querySelectorAll("figure.chart").forEach(function (figure) {
-    var plot = figure.querySelector(".plot"), started = false;
-    function start() {
-      if (started) return;
-      started = true;
+  /** Vega and what charts share, loaded; rejected where the browser cannot unpack it. */
+  function vega() {
+    return new Promise(function (resolve, reject) {
+      if (!window.DecompressionStream) return reject(new Error("no DecompressionStream"));
       attest.load("assets/config.js", function () {
-        attest.load("assets/vendor/vega.js", function () { unpacked.then(function () { enliven(figure, plot); }); });
+        attest.load("assets/vendor/vega.js", function () { unpacked.then(resolve, reject); });
       });
+    });
+  }
+
+  document.querySelectorAll("figure.chart").forEach(function (figure) {
+    var plot = figure.querySelector(".plot"), live = null;
+    var picture = tool("PNG", function () { start().then(function () { png(figure); }, refuse); });
+    function refuse() {
+      picture.disabled = true;
+      picture.title = "This browser cannot unpack Vega, which draws the PNG; the SVG needs no unpacking";
     }
+    function start() {
+      if (!live) {
+        live = vega().then(function () { return enliven(figure, plot); });
+        live.catch(refuse);
+      }
+      return live;
+    }
+    if (!window.DecompressionStream) refuse();
     plot.addEventListener("pointerenter", start, { once: true });
     plot.addEventListener("focusin", start, { once: true });
     plot.addEventListener("attest-live", start, { once: true });
     plot.tabIndex = 0;
     var drawn = plot.querySelector("svg").cloneNode(true);
-    figure.querySelector(".take").append(tool("SVG", function () { svg(figure, drawn); }), " · ", tool("PNG", function (button) {
-      start();
-      png(figure, button);
-    }), " · ", tool("Vega-Lite", function (button) {
+    figure.querySelector(".take").append(tool("SVG", function () { svg(figure, drawn); }), " · ", picture, " · ", tool("Vega-Lite", function (button) {
       attest.load("assets/config.js", function () { attest.copy(JSON.stringify(spec(figure)), button); });
     }));
   });
@@ -78,7 +93,7 @@
   function enliven(figure, plot) {
     var place = attest.make("div", { className: "live" });
     var still = plot.querySelector("svg");
-    window.vegaEmbed(place, spec(figure), { actions: false, renderer: "svg", mode: "vega-lite", tooltip: { theme: "attest" } }).then(function (done) {
+    return window.vegaEmbed(place, spec(figure), { actions: false, renderer: "svg", mode: "vega-lite", tooltip: { theme: "attest" } }).then(function (done) {
       var svg = place.querySelector("svg");
       svg.querySelectorAll("[role], [aria-roledescription]").forEach(function (mark) {
         ["role", "aria-roledescription", "aria-label", "aria-hidden"].forEach(function (name) { mark.removeAttribute(name); });
@@ -119,8 +134,7 @@
     setTimeout(function () { URL.revokeObjectURL(url); }, 60000);
   }
 
-  function png(figure, button) {
-    if (!figure.classList.contains("alive")) return void setTimeout(function () { png(figure, button); }, 60);
+  function png(figure) {
     window.vegaEmbed(document.createElement("div"), spec(figure), { actions: false }).then(function (done) {
       return done.view.background("white").toImageURL("png", 2);
     }).then(function (url) {
