@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import json
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -188,6 +189,51 @@ def test_a_difference_says_what_is_new_and_what_goes():
         difference({}, {"a": None})
     assert difference({"a": None}, {"a": None}) == {}
     assert brief([("0", "1", "5", "9"), ("0", "1", "6", "9"), ("1", "1", "6", "9")]) == "0,1,5,9\n,,6,9\n1,,,9"
+
+
+def merged(base, own):
+    """`own` put over `base`, as the pages' script does."""
+    if not isinstance(own, dict) or not isinstance(base, dict | list):
+        return own
+    for key, part in own.items():
+        place = int(key) if isinstance(base, list) else key
+        if part is None:
+            del base[place]
+        else:
+            held = base[place] if isinstance(base, list) else base.get(place)
+            base[place] = merged(held, part)
+    return base
+
+
+def test_each_kind_of_chart_is_put_together_again():
+    styles = palette.styles(["a<b", "c"])
+    points = [(name, seed, x, x / 7 + seed) for name in ("c", "a<b") for seed in (0, 1) for x in (4, 8)]
+    axes = {"x": "pairs", "y": "accuracy"}
+    drawn = [
+        charts.curves("a", "A", points, styles, y="loss"),
+        charts.scatter("b", "B", points, styles, **axes),
+        charts.scatter("c", "C", points, styles, **axes, domain=(0, 1)),
+        charts.rates("d", "D", points, styles),
+        *(
+            charts.profile("e", "E", points, styles, **axes, domain=domain, chance=chance, trained=trained)
+            for domain, chance, trained in itertools.product((None, (0, 1)), (None, 0.1), (None, 8))
+        ),
+    ]
+    assert {chart.page["kind"] for chart in drawn} == set(charts.kinds())
+    for chart in drawn:
+        page, wanted = json.loads(chart.json), json.loads(json.dumps(chart.spec))
+        whole = merged(json.loads(json.dumps(charts.kinds()[page["kind"]])), page["own"])
+        for channel, look in (("color", "colour"), ("shape", "shape"), ("strokeDash", "dash")):
+            values = [getattr(styles[name], look) for name in page["names"]]
+            whole["encoding"][channel]["scale"] = json.loads(json.dumps({"domain": page["names"], "range": values}))
+        rows = [row.split(",") for row in wanted.pop("data")["values"].splitlines()[1:]]
+        last: list[str] = []
+        told = []
+        for line in page["rows"].splitlines():
+            last = [field or last[k] for k, field in enumerate(line.split(","))]
+            told.append([page["names"][int(last[0])], *last[1:]])
+        assert told == rows
+        assert whole == wanted, chart.id
 
 
 def test_reasons_of_many_columns_are_told_once():
