@@ -147,6 +147,17 @@ def test_numbers_of_run_pages_are_those_of_the_table():
             assert {float(f"{value:.8g}") for value in values} <= set(shown[1:]), (run, cell)
 
 
+def test_the_leaderboard_has_its_numbers_in_full():
+    measured: dict[tuple[str, str], list[float]] = {}
+    for row in csv.DictReader(copied(built(), "measurements.csv").splitlines()):
+        if (row["suite"], row["task"], row["metric"]) == ("loss", "test", "bits_per_byte"):
+            measured.setdefault((row["run"], row["length"]), []).append(float(row["value"]))
+    text = (built() / "downloads" / "tables" / "index-leaderboard.csv").read_text(encoding="utf-8")
+    told = [float(cell) for row in csv.reader(text.splitlines()) for cell in row if re.fullmatch(r"-?\d+\.\d+", cell)]
+    for (run, length), values in measured.items():
+        assert any(number == pytest.approx(fmean(values), rel=1e-12) for number in told), (run, length)
+
+
 def measured_sorted(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     return sorted(rows, key=lambda row: (row["suite"], row["task"], row["length"], row["metric"], int(row["seed"])))
 

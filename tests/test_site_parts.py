@@ -165,6 +165,9 @@ def test_a_long_result_is_packed_and_unpacks_to_itself(tmp_path, monkeypatch):
 def test_a_cell_says_its_number_once():
     said = [tables.Item(text, value).number for text, value in (("0.875", 0.875), ("128", 128.0), ("0.9", 0.875))]
     assert said == ["", "", "0.875"]
+    item = tables.Item("0.333", 1 / 3)
+    assert (item.value, item.number) == (1 / 3, "0.33333333"), "a page keeps eight digits, the cell all"
+    assert tables.Item("1.2 G", 1_234_567_891).number == "1234567891", "a whole number is kept whole"
     assert [tables.Item("0", 0).number, tables.Item("0.000", 0.0).number, tables.Item("ok").number] == ["0", "0", ""]
 
 

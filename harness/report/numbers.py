@@ -109,5 +109,5 @@ def duration(seconds: float | None) -> str:
 
 
 def digits(value: float) -> float:
-    """A number as pages keep it behind its text: to eight digits; the downloads have all."""
-    return float(f"{value:.8g}")
+    """A number as pages keep it behind its text: a whole one as it is, another to eight digits; downloads have all."""
+    return float(value) if float(value).is_integer() else float(f"{value:.8g}")

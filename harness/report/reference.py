@@ -51,7 +51,7 @@ def compared(evidence: Evidence) -> list[Cell]:
 
 
 def run_data(evidence: Evidence) -> Iterator[tuple[str, list[list[float | None]], Mapping[str, str]]]:
-    """(run id, by place in `compared` each seed's value, {cell id: packed scores}): what the compare page loads."""
+    """(run id, by place in `compared` each seed's `digits`, {cell id: packed scores}): what the compare page loads."""
     cells = compared(evidence)
     for run in evidence.runs.values():
         found = (run.values.get(cell, {}) for cell in cells)

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.report import charts, export, own, raw, tuning
 from harness.report.evidence import DONE, Cell, Evidence, Run, docstring, reading, trouble
-from harness.report.numbers import commit, count, decimals, digits, duration, show
+from harness.report.numbers import commit, count, decimals, duration, show
 from harness.report.page import Page, at, heading, words
 from harness.report.paper import curves
 from harness.report.tables import ARROWS, Column, Item, Row, Table
@@ -146,11 +146,11 @@ def _measurement(evidence: Evidence, run: Run, cell: Cell, answers: Container[st
         items.append(Item("missing", why="; ".join(dict.fromkeys(gaps.values()))))
     else:
         pm = "" if summary.half is None else f"±{show(summary.half, places)}"
-        items.append(Item(show(summary.mean, places), digits(summary.mean), pm=pm))
+        items.append(Item(show(summary.mean, places), summary.mean, pm=pm))
     for seed in evidence.seeds:
         if seed in values:
             value = values[seed]
-            items.append(Item(show(value.value, places), digits(value.value)))
+            items.append(Item(show(value.value, places), value.value))
         elif values:
             items.append(Item(gaps[seed].partition(":")[0], why=gaps[seed]))
         else:  # the row has its reason already

@@ -58,8 +58,8 @@ class Item:
 
     @property
     def number(self) -> str:
-        """The value as a script reads it; empty where the text says the same, but for 0, which styles ask for."""
-        said = "" if self.value is None else str(self.value).removesuffix(".0")
+        """The value as a page keeps it (`digits`); empty where the text says the same, but for 0, which styles ask for."""
+        said = "" if self.value is None else str(digits(self.value)).removesuffix(".0")
         return "" if said == self.text and self.value else said
 
 
@@ -91,7 +91,7 @@ def measured(summary: Summary, places: int, *, seeds: int, href: str = "", best:
     """Mean ± half the interval, with a mark where seeds are missing."""
     pm = "" if summary.half is None else f"±{show(summary.half, places)}"
     note = "" if summary.seeds == seeds else f"{summary.seeds}/{seeds} seeds"
-    return Item(show(summary.mean, places), digits(summary.mean), pm=pm, href=href, note=note, best=best)
+    return Item(show(summary.mean, places), summary.mean, pm=pm, href=href, note=note, best=best)
 
 
 def absent(reasons: Mapping[int, str], href: str = "") -> Item:

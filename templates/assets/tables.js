@@ -141,7 +141,7 @@
     return cell.dataset.v === undefined ? null : parseFloat(number(cell));
   }
 
-  /** The number behind a cell, in full; a bare data-v says that its text is the number. */
+  /** The number behind a cell, to eight digits; a bare data-v says that its text is the number. */
   function number(cell) { return cell.dataset.v || String(parseFloat(label(cell))); }
 
   function label(cell) { return cell.textContent.replace(/\s+/g, " ").trim(); }
