@@ -16,7 +16,7 @@ import pytest
 from harness import items
 from harness.files import write_json
 from harness.report import evidence, export, raw, run, suite, tables
-from harness.report.evidence import Run
+from harness.report.evidence import Kept, Run
 from harness.report.items import LEVELS, read
 from harness.report.reading import load
 from harness.report.ties import Ties
@@ -51,6 +51,8 @@ def test_answers_are_text_and_their_cells_lead_to_them():
     assert "␈" in found.text
     assert not set(found.text) & {chr(n) for n in (*range(9), 11, 12, *range(14, 32), 127)}
     assert "7,718 characters left out" in found.text
+    assert "of seed 0 or, where that kept none, of the seed named beside the run" in found.text
+    assert re.search(r"by\s+gla \(seed 1\)", found.text), "its seed 0 kept no answers"
     assert {"recall.needle-1.128", "recall.mqar-4.128"} <= set(found.ids)
     (one,) = (built() / "runs").glob("gla-*.html")
     text = one.read_text(encoding="utf-8")
@@ -102,14 +104,15 @@ def test_those_who_wrote_the_same_stand_under_one_answer(tmp_path):
     for name, output, score in (("a", "7", 1.0), ("b", "8", 0.0), ("c", "7", 1.0)):
         sample = {"task": "t", "length": 8, "prompt": "?", "output": output, "answers": ["7"], "score": score}
         write_json(tmp_path / f"{name}.json", [sample])
-        written[name] = {"s": tmp_path / f"{name}.json"}
-    found: Any = SimpleNamespace(written=written, runs=runs)
+        written[name] = {"s": Kept(5 if name == "b" else 3, tmp_path / f"{name}.json")}
+    found: Any = SimpleNamespace(written=written, runs=runs, seeds=(3, 5))
     (page,) = raw.pages(found)
     (shown,) = page.context["texts"]
     assert [(answer.text.begin, answer.score, [r.id for r in answer.runs]) for answer in shown.answers] == [
         ("7", "1.000", ["a", "c"]),
         ("8", "0.000", ["b"]),
     ]
+    assert page.context["later"] == {"b": 5}, "only a seed that is not the first is told"
     assert raw.anchors(found) == {name: {"s.t.8"} for name in "abc"}
 
 

@@ -51,6 +51,13 @@ class Value(NamedTuple):
     stderr: float | None
 
 
+class Kept(NamedTuple):
+    """The answers of one run and suite that are shown: a seed's."""
+
+    seed: int
+    path: Path
+
+
 @dataclass(frozen=True)
 class Run:
     """One mechanism, study or method with its arguments, under the site-wide name `label`."""
@@ -139,15 +146,15 @@ class Evidence:
         return drawn
 
     @cached_property
-    def written(self) -> dict[str, dict[str, Path]]:
-        """By run and suite, the file of the answers that the first seed with any kept; only runs that have one."""
-        found: dict[str, dict[str, Path]] = {}
+    def written(self) -> dict[str, dict[str, Kept]]:
+        """By run and suite, the answers that the first seed with any kept; only runs that have some."""
+        found: dict[str, dict[str, Kept]] = {}
         for run in self.runs:
             for suite, task in self.tasks.items():
-                paths = (records.folder(run, task, seed, self.results / "runs") for seed in self.seeds)
-                kept = (path / f"{suite}.raw.json" for path in paths)
-                if path := next((path for path in kept if path.is_file()), None):
-                    found.setdefault(run, {})[suite] = path
+                folders = {seed: records.folder(run, task, seed, self.results / "runs") for seed in self.seeds}
+                kept = (Kept(seed, folder / f"{suite}.raw.json") for seed, folder in folders.items())
+                if first := next((each for each in kept if each.path.is_file()), None):
+                    found.setdefault(run, {})[suite] = first
         return found
 
     @cached_property

@@ -1,8 +1,9 @@
 """What models wrote: a page a suite that asks for text, with some of its questions and what each run answered.
 
-The records keep twenty questions of each task and length. The site shows those of one seed, in turn the first of every
-task and length, the second, and so on, as far as `LETTERS` go; long texts lose their middle. Runs that were asked the
-same stand together, and those that answered alike under one answer.
+The records keep twenty questions of each task and length. The site shows those of each run's first seed that kept any,
+in turn the first of every task and length, the second, and so on, as far as `LETTERS` go; long texts lose their middle.
+Runs that were asked the same stand together, and those that answered alike under one answer; a seed that is not the
+first stands beside its run.
 """
 
 from __future__ import annotations
@@ -72,10 +73,18 @@ class Shown:
 
 
 def pages(evidence: Evidence) -> Iterator[Page]:
-    for suite in dict.fromkeys(suite for paths in evidence.written.values() for suite in paths):
+    for suite in dict.fromkeys(suite for kept in evidence.written.values() for suite in kept):
         groups = gathered(evidence, suite)
-        texts = [written(suite, asked, first) for asked, first in chosen(groups, share(evidence))]
-        context = {"suite": suite, "texts": texts, "total": sum(map(len, groups.values()))}
+        texts = [written(suite, asked, is_first) for asked, is_first in chosen(groups, share(evidence))]
+        first = evidence.seeds[0]
+        kept = {id: kept[suite].seed for id, kept in evidence.written.items() if suite in kept}
+        context = {
+            "suite": suite,
+            "texts": texts,
+            "total": sum(map(len, groups.values())),
+            "first_seed": first,
+            "later": {id: seed for id, seed in kept.items() if seed != first},  # the seeds of runs without the first's
+        }
         name = words(suite).capitalize()
         yield Page(f"raw/{suite}.html", "raw.html.j2", f"What models wrote: {name}", context, "raw answers", "answers")
 
@@ -83,7 +92,7 @@ def pages(evidence: Evidence) -> Iterator[Page]:
 def anchors(evidence: Evidence) -> dict[str, set[str]]:
     """By run, the cells, as `anchor` names them, of which an answer of its is shown."""
     found: dict[str, set[str]] = {}
-    for suite in dict.fromkeys(suite for paths in evidence.written.values() for suite in paths):
+    for suite in dict.fromkeys(suite for kept in evidence.written.values() for suite in kept):
         for asked, _ in chosen(gathered(evidence, suite), share(evidence)):
             for run in (run for runs in asked.by.values() for run in runs):
                 found.setdefault(run.id, set()).add(anchor(suite, *asked.cell))
@@ -96,14 +105,14 @@ def anchor(suite: str, task: str, length: int | None) -> str:
 
 def share(evidence: Evidence) -> int:
     """Letters of one suite's page."""
-    return LETTERS // len({suite for paths in evidence.written.values() for suite in paths})
+    return LETTERS // len({suite for kept in evidence.written.values() for suite in kept})
 
 
 def gathered(evidence: Evidence, suite: str) -> dict[Cell, list[Asked]]:
     """The questions of each task and length in the order of the records, with everyone's answers."""
     found: dict[Cell, dict[str, Asked]] = {}
-    for id, paths in evidence.written.items():
-        for sample in samples(paths[suite]) if suite in paths else ():
+    for id, kept in evidence.written.items():
+        for sample in samples(kept[suite].path) if suite in kept else ():
             cell = (sample.task, sample.length)
             asked = found.setdefault(cell, {}).setdefault(sample.prompt, Asked(cell, sample.prompt, sample.answers))
             runs = asked.by.setdefault((sample.output, sample.score), [])
