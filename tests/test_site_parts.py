@@ -82,6 +82,34 @@ def test_a_method_is_made_again_from_its_base_and_measured_anew():
     assert run.commands(evidence, bare)[1].startswith("python -m harness.evaluate bare-0 ")
 
 
+def test_a_row_without_a_measurement_says_why():
+    found = load(whole_plan(), built().parent)
+    gla, one = (next(run for run in found.models.values() if run.impl == name) for name in ("gla", "softmax"))
+    cell = next(cell for cell in found.cells if cell.suite == "recall")
+    place = next(k for k, column in enumerate(run.measurements(found, one)[0].columns) if column.label == "Seed 0")
+
+    def row(of, id):
+        table = next(table for table in run.measurements(found, of) if id in {row.id for row in table.rows})
+        return next(row for row in table.rows if row.id == id).items
+
+    one.values.pop(cell)
+    shared = row(one, cell.id)
+    assert shared[place - 1].text == shared[place - 1].why == "the suite gave no finite number"
+    assert [item.text for item in shared[place : place + 3]] == ["", "", ""], "what all seeds share is told once"
+    one.records["recall", 1]["suites"]["recall"] = {"status": "failed", "reason": "died: <b>"}
+    own = row(one, cell.id)
+    assert own[place - 1].text == "missing"
+    assert [item.text for item in own[place : place + 3]] == [
+        "the suite gave no finite number",
+        "failed",
+        "the suite gave no finite number",
+    ]
+    assert own[place + 1].why == "failed: died: <b>"
+    caption = next(table.caption for table in run.measurements(found, gla) if table.id == "suite-recall")
+    assert f"rows without a link are only in results/runs/{gla.id}/recall/seed*/recall.raw.json" in caption
+    assert (built().parent / "runs" / gla.id / "recall" / "seed1" / "recall.raw.json").is_file()
+
+
 def test_answers_are_few_where_questions_are_long_and_each_cell_comes_first():
     def asked(task, k):
         return raw.Asked((task, None), f"{task} {k}" + "x" * 900, [])

@@ -120,8 +120,9 @@ def measurements(evidence: Evidence, run: Run, answers: Container[str] = ()) -> 
         caption = f"{title}: mean over seeds ± half of its 95 % interval, and every seed"
         if suite in evidence.written.get(run.id, {}):
             columns.append(Column("Answers"))
-            caption += "; answers that nothing leads to are kept in the results alone"
-        tables.append(Table(f"suite-{suite}", caption, tuple(columns), tuple(rows)))
+            where = f"results/runs/{run.id}/{evidence.tasks[suite]}/seed*/{suite}.raw.json"
+            caption += f"; the answers of rows without a link are only in {where}"
+        tables.append(Table(f"suite-{suite}", caption, tuple(columns), tuple(rows), style="reasons"))
     return tables
 
 
@@ -142,8 +143,9 @@ def _measurement(evidence: Evidence, run: Run, cell: Cell, answers: Container[st
         else Item(" ".join(part for part in (cell.task, at(evidence, cell)) if part)),
         Item(f"{label} {ARROWS.get(metric.better, '')}".rstrip()),
     ]
-    if summary is None:
-        items.append(Item("missing", why="; ".join(dict.fromkeys(gaps.values()))))
+    whys = list(dict.fromkeys(gaps.values()))
+    if summary is None:  # a reason that all seeds share is told once, in full
+        items.append(Item(whys[0] if len(whys) == 1 else "missing", why="; ".join(whys)))
     else:
         pm = "" if summary.half is None else f"±{show(summary.half, places)}"
         items.append(Item(show(summary.mean, places), summary.mean, pm=pm))
@@ -151,9 +153,9 @@ def _measurement(evidence: Evidence, run: Run, cell: Cell, answers: Container[st
         if seed in values:
             value = values[seed]
             items.append(Item(show(value.value, places), value.value))
-        elif values:
+        elif seed in gaps and (values or len(whys) > 1):
             items.append(Item(gaps[seed].partition(":")[0], why=gaps[seed]))
-        else:  # the row has its reason already
+        else:
             items.append(Item(""))
     n = sorted({value.n for value in values.values() if value.n is not None})
     items.append(Item(count(n[0]) if len(n) == 1 else f"{count(n[0])}–{count(n[-1])}", n[0]) if n else Item(""))

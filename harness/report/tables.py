@@ -58,7 +58,7 @@ class Item:
 
     @property
     def number(self) -> str:
-        """The value as a page keeps it (`digits`); empty where the text says the same, but for 0, which styles ask for."""
+        """The value as pages keep it (`digits`); empty where the text says the same, but for 0, which styles want."""
         said = "" if self.value is None else str(digits(self.value)).removesuffix(".0")
         return "" if said == self.text and self.value else said
 
@@ -73,13 +73,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a caption that says what its numbers are."""
+    """A table with a caption that says what its numbers are.
+
+    `style` is dense, where intervals stand below their means; sentences, where rows begin with long text; or reasons,
+    where those of missing cells are told in full.
+    """
 
     id: str
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    style: str = ""  # dense: intervals stand below their means; sentences: its rows begin with long text
+    style: str = ""
 
     @property
     def hidden(self) -> list[int]:
