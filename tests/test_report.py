@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -191,7 +192,7 @@ def test_a_difference_says_what_is_new_and_what_goes():
     assert brief([("0", "1", "5", "9"), ("0", "1", "6", "9"), ("1", "1", "6", "9")]) == "0,1,5,9\n,,6,9\n1,,,9"
 
 
-def merged(base, own):
+def merged(base: Any, own: Any) -> Any:
     """`own` put over `base`, as the pages' script does."""
     if not isinstance(own, dict) or not isinstance(base, dict | list):
         return own
@@ -208,7 +209,7 @@ def merged(base, own):
 def test_each_kind_of_chart_is_put_together_again():
     styles = palette.styles(["a<b", "c"])
     points = [(name, seed, x, x / 7 + seed) for name in ("c", "a<b") for seed in (0, 1) for x in (4, 8)]
-    axes = {"x": "pairs", "y": "accuracy"}
+    axes: Any = {"x": "pairs", "y": "accuracy"}
     drawn = [
         charts.curves("a", "A", points, styles, y="loss"),
         charts.scatter("b", "B", points, styles, **axes),
