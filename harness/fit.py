@@ -47,7 +47,7 @@ class Fit:
         self.model = model.to(device).train()
         self.task, self.settings, self.device, self.group = task, settings, device, group
         self.optimizer = AdamW(param_groups(model, settings.weight_decay), settings)
-        self.memory = Memory(self.model, settings.micro_batch, device)
+        self.memory = Memory(self.model, settings.micro_batch, device, group.rank if group.size > 1 else None)
         self.steps_done, self.tokens, self.seconds = 0, 0, 0.0
         self.processes = [group.size]  # how many trained it, and how many went on after an interruption
         self.curve: list[str] = []
@@ -86,7 +86,9 @@ class Fit:
         with self.group.together():
             sums = self._accumulate(self.group.share(batch), scored)
         self.group.add(self.optimizer.gradients())
-        return token_mean(self.group.all(sums)) or 0.0
+        found = self.group.each((sums, self.memory.halved))
+        self.memory.learn(each for _, halved in found for each in halved)
+        return token_mean([each for sums, _ in found for each in sums]) or 0.0
 
     def _accumulate(self, batch: Batch, scored: int) -> list[tuple[float, int]]:
         """Add to the gradients those of each micro-batch, of its loss over `scored`; (nats, scored tokens) of each."""
@@ -135,7 +137,7 @@ class Fit:
             "random": self.group.each(torch.get_rng_state()),
             "random_cuda": self.group.each(torch.cuda.get_rng_state(self.device)) if cuda else [],
             "processes": self.processes,
-            "memory": self.memory.state(),
+            "memory": self.group.each(self.memory.state()),
             "steps_done": self.steps_done,
             "tokens": self.tokens,
             "seconds": self.seconds,
@@ -150,8 +152,9 @@ class Fit:
             torch.set_rng_state(random)
         for random in state["random_cuda"][self.group.rank :][:1]:
             torch.cuda.set_rng_state(random, self.device)
+        for memory in state["memory"][self.group.rank :][:1]:
+            self.memory.restore(memory)
         before = state["processes"]
         self.processes = before if before[-1] == self.group.size else [*before, self.group.size]
-        self.memory.restore(state["memory"])
         self.steps_done, self.tokens, self.seconds = state["steps_done"], state["tokens"], state["seconds"]
         self.curve = state["curve"].splitlines(keepends=True)

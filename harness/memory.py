@@ -8,7 +8,7 @@ those that it would have drawn with that many rows in a pass from the start.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
@@ -19,11 +19,13 @@ T = TypeVar("T")
 
 
 class Memory:
-    """How many rows of a batch one pass takes, and each time that this had to be halved."""
+    """How many rows of a batch one pass takes, and each time that this had to be halved, here or elsewhere."""
 
-    def __init__(self, model: LM, rows: int | None, device: str):
+    def __init__(self, model: LM, rows: int | None, device: str, rank: int | None = None):
         self.model, self.rows, self.device = model, rows, device
-        self.halved: list[dict[str, int]] = []  # {"step", "rows"}: from this step on, so many rows in a pass
+        self.where = {} if rank is None else {"rank": rank}  # of the process, where several train
+        # {"step", "rows"} and "rank" where several train: from this step on, so many rows in a pass
+        self.halved: list[dict[str, int]] = []
 
     def spread(self, step: int, batch: int, work: Callable[[int], T]) -> T:
         """`work(rows in a pass)` for the `batch` rows of a step; out of memory, its gradients go and it starts anew.
@@ -49,6 +51,12 @@ class Memory:
         """Continue from a saved `state`."""
         self.rows, self.halved = state["rows"], state["halved"]
 
+    def learn(self, halved: Iterable[dict[str, int]]) -> None:
+        """Take up what had to be halved in other processes; what is known already is not noted twice."""
+        for each in halved:
+            if each not in self.halved:
+                self.halved = [*self.halved, each]
+
     def _halve(self, step: int, rows: int, drawn: list[torch.Tensor]) -> None:
         self.model.zero_grad(set_to_none=True)
         torch.set_rng_state(drawn[0])
@@ -56,7 +64,7 @@ class Memory:
             torch.cuda.set_rng_state(drawn[1], self.device)
             torch.cuda.empty_cache()
         self.rows = (rows + 1) // 2
-        self.halved.append({"step": step, "rows": self.rows})
+        self.halved = [*self.halved, {"step": step, "rows": self.rows, **self.where}]
         print(f"out of memory at step {step}: from here on {self.rows} rows in a pass", file=sys.stderr, flush=True)
 
     def _drawn(self) -> list[torch.Tensor]:

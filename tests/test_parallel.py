@@ -210,6 +210,38 @@ def test_a_state_is_taken_up_by_another_number_of_processes(before: int, after: 
         assert all(torch.equal(weights(made)[name], p) for name, p in weights(undisturbed).items())
 
 
+class Small:
+    """`Fit._passes` where the second process has memory for one row a pass, and the others for any."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.real, self.failed = Fit._passes, 0
+        monkeypatch.setattr(Fit, "_passes", lambda made, *given: self(made, *given))
+
+    def __call__(self, made: Fit, batch: Batch, scored: int, rows: int) -> Any:
+        if made.group.rank == 1 and rows > 1:
+            self.failed += 1
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has 1 GiB.")
+        return self.real(made, batch, scored, rows)
+
+
+def test_each_process_halves_its_own_rows_and_goes_on_with_them_and_the_record_has_all(monkeypatch: pytest.MonkeyPatch):
+    small, halved = Small(monkeypatch), [{"step": 1, "rows": rows, "rank": 1} for rows in (2, 1)]
+
+    def work(state: dict[str, Any] | None, stop: int | None) -> Callable[[Group], Any]:
+        def saved(group: Group) -> Any:
+            made = trained(group, state, stop)[1]
+            return made.memory.rows, made.memory.halved, made.state()
+
+        return saved
+
+    first = at_once(2, work(None, 4))
+    assert [each[:2] for each in first] == [(None, halved), (1, halved)]
+    state = first[0][2]
+    assert [each[:2] for each in at_once(2, work(state, None))] == [(None, halved), (1, halved)]
+    assert small.failed == 2, "a process that goes on knows how much memory it has"
+    assert [each[:2] for each in at_once(1, work(state, None))] == [(None, halved)]
+
+
 def test_a_mechanism_that_draws_numbers_draws_others_in_each_process_and_goes_on_with_them():
     states = at_once(2, lambda group: (torch.manual_seed(group.seed(3)), torch.get_rng_state())[1])
     assert not torch.equal(*states)
