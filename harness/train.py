@@ -174,12 +174,14 @@ def _run(job: Job, fit: Any, mark: str, say: Callable[[str], None]) -> None:
 
     try:
         fit.run(until=stopped, after=after)
+        cut = agreed > 0 and fit.steps_done < fit.settings.steps
+        if cut:
+            save()  # while a second signal still changes nothing
     finally:
         progress.close()
         for kind, handler in before.items():
             signal.signal(kind, handler)
-    if agreed and fit.steps_done < fit.settings.steps:
-        save()
+    if cut:
         name = signal.Signals(agreed).name
         say(f"stopped by {name} after step {fit.steps_done}; the same command goes on from there")
         sys.exit(128 + agreed)

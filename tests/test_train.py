@@ -15,6 +15,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from harness import state, train
+from harness.fit import Fit
+from harness.job import Job
+from tests.test_memory import job  # noqa: F401  (a fixture)
+
 REPO = Path(__file__).parents[1]
 STEPS = 200
 MADE = ("model.safetensors", "curve.jsonl")
@@ -214,6 +219,32 @@ def test_asked_to_stop_it_saves_exits_with_the_signals_code_and_goes_on(training
     assert code == 0
     assert f"resumed at step {stopped} " in said
     assert training.made() == undisturbed.made
+
+
+def test_asked_twice_to_stop_it_saves_all_the_same(job: Job, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+    late: list[int] = []
+    step, save = Fit._step, state.save
+
+    def stepped(made: Fit) -> Any:
+        if made.steps_done == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(made)
+
+    def saved(*given: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        save(*given)
+
+    monkeypatch.setattr(Fit, "_step", stepped)
+    monkeypatch.setattr(state, "save", saved)
+    before = signal.signal(signal.SIGTERM, lambda kind, _: late.append(kind))
+    try:
+        with pytest.raises(SystemExit) as left:
+            train.train(job, "cpu", print)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert left.value.code == 128 + signal.SIGTERM
+    assert not late, "the second signal would have ended it before its state was saved"
+    assert job.state_file.exists()
 
 
 def test_a_damaged_state_is_never_used(training: Training, undisturbed: Finished):
