@@ -86,12 +86,12 @@ onstart:
 
 
 onsuccess:
-    print(status.line(status.Watcher(PLAN).look()))
+    print(status.said(PLAN))
     print(f"Open {os.path.abspath('results/site/index.html')}")
 
 
 onerror:
     if shutil.disk_usage("results").free < 2**16:  # so that the logs, which lie there, may lack the reason
         print("There is no space left on the disk of results; free some.")
-    print(status.line(status.Watcher(PLAN).look()))
+    print(status.said(PLAN))
     print("Not done. The log of each job that failed is named above; the same command goes on from here.")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
+from typing import TextIO
 
 from harness.errors import UserError
 
@@ -16,16 +18,25 @@ def hold(path: str | Path, *, wait: bool = False) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _free(file):
         file.seek(0)
         holder = f"process {file.read()}, which holds {path}"
         if not wait:
-            raise UserError(f"{holder}, is at work here; wait for it or stop it") from None
+            raise UserError(f"{holder}, is at work here; wait for it or stop it")
         print(f"waiting for {holder}", flush=True)
         fcntl.flock(file, fcntl.LOCK_EX)
     file.truncate(0)
     file.write(str(os.getpid()))
     file.flush()
     _held.append(file)
+
+
+def _free(file: TextIO) -> bool:
+    """Take the lock, if no other has it. Asked twice: who looks whether it is held has it for an instant."""
+    for patience in (0.1, 0):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(patience)
+    return False

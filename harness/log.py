@@ -11,12 +11,14 @@ import os
 import socket
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO, cast
 
 LOGS = Path("results/log")
 START = 120  # seconds until a job that has said nothing is given up: imports take long on a busy machine
+OUTPUTS = Path("/proc/self/fd")  # where Linux tells into which files a process writes
 _held = []  # open files: the system frees a lock when its file closes
 
 
@@ -48,22 +50,31 @@ def begin() -> None:
     if path is None:
         return
     file = path.open("rb")
-    fcntl.flock(file, fcntl.LOCK_SH)  # shared: who asks holds it for an instant, and a lost job may live on
+    with suppress(OSError):  # a disk without locks
+        fcntl.flock(file, fcntl.LOCK_SH)  # shared: who asks holds it for an instant, and a lost job may live on
     _held.append(file)
     sys.stdout, sys.stderr = (cast(TextIO, Stamped(stream, path.stem)) for stream in (sys.stdout, sys.stderr))
     print(f"process {os.getpid()} on {socket.gethostname()}", file=sys.stderr, flush=True)
 
 
 def held(path: str | Path) -> bool:
-    """Whether the job that writes this log is alive."""
+    """Whether a living process is known to hold this file: the job that writes a log, the build of a lock file.
+
+    On NFS an exclusive lock needs a file that is open for writing (https://man7.org/linux/man-pages/man2/flock.2.html).
+    """
     try:
-        with Path(path).open("rb") as file:
+        with Path(path).open("rb+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
     except BlockingIOError:
         return True
+    except OSError:  # no such file, no right to write to it, or a disk without locks
+        return False
     return False
+
+
+def tells() -> bool:
+    """Whether jobs hold their logs here: where the system does not tell them what they write into, none does."""
+    return OUTPUTS.is_dir()
 
 
 def starts(path: str | Path) -> bool:
@@ -101,7 +112,7 @@ def now() -> str:
 def _own() -> Path | None:
     """The log that standard output goes into, where the system tells."""
     try:
-        path = Path(os.readlink(f"/proc/self/fd/{sys.stdout.fileno()}"))
+        path = Path(os.readlink(OUTPUTS / str(sys.stdout.fileno())))
     except (OSError, ValueError, AttributeError):
         return None
     return path if path.is_relative_to(LOGS.resolve()) and path.is_file() else None

@@ -15,12 +15,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from harness import failures, log, parent
+from harness import failures, log
 from harness.errors import leave
 from harness.plan import Plan, add_options
 from harness.steps import UNTIMED, Step, seconds, steps
@@ -58,10 +59,16 @@ class Watcher:
         if all(Path(file).exists() for file in step.files):
             why = "; ".join(dict.fromkeys(filter(None, map(self._failure, step.records))))
             return State(step, "failed", why) if why else State(step, "done")
-        if not step.log.is_file() or step.log.stat().st_mtime < since():  # what an earlier build said is past
+        try:
+            start, written, starts = since(), step.log.stat().st_mtime, log.starts(step.log)
+        except FileNotFoundError:
             return State(step, "waiting")
-        if log.starts(step.log):
+        if written < start:  # what an earlier build said is past
+            return State(step, "waiting")
+        if starts:
             return State(step, "running", "starts")
+        if start and not log.tells():  # this build wrote it, and whether its job lives is not to be known
+            return State(step, "running", log.last(step.log))
         return State(step, "failed", f"it ended without a result, with “{log.last(step.log)}” ({step.log})")
 
     def _failure(self, record: str) -> str:
@@ -123,9 +130,17 @@ def text(states: Sequence[State]) -> str:
 def since() -> float:
     """When the build that is at work here began, in seconds since 1970; 0 where none is."""
     try:
-        return LOCK.stat().st_mtime if parent.alive(int(LOCK.read_text())) else 0
-    except (OSError, ValueError):
+        return LOCK.stat().st_mtime if log.held(LOCK) else 0
+    except OSError:
         return 0
+
+
+def said(plan: Plan) -> str:
+    """The line of a build that ends; where the disk refuses to tell, that: no build fails for want of it."""
+    try:
+        return line(Watcher(plan).look())
+    except OSError as error:
+        return f"how far the build is cannot be told: {error}"
 
 
 def tell(plan: Plan) -> None:
@@ -134,11 +149,12 @@ def tell(plan: Plan) -> None:
 
 
 def _tell(watcher: Watcher) -> None:
-    said = ""
+    last = ""
     while True:
         time.sleep(PERIOD)
-        if said != (said := line(watcher.look())):
-            print(said, file=sys.stderr, flush=True)
+        with suppress(OSError):  # the disk of an instant: the next look may tell
+            if last != (last := line(watcher.look())):
+                print(last, file=sys.stderr, flush=True)
 
 
 def watch(watcher: Watcher) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -72,6 +73,14 @@ def at_work(step: Step, text: str = "") -> Iterator[None]:
         yield
 
 
+@contextmanager
+def build() -> Iterator[None]:
+    """A build that holds its lock."""
+    with status.LOCK.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def benchmark(rule: str, name: str, took: float) -> None:
     file = Path("results/benchmark", rule, f"{name}.tsv")
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -118,11 +127,59 @@ def test_a_job_that_an_earlier_build_ended_without_a_result_waits_for_its_turn_i
     os.utime(step.log, (1000, 1000))
     assert watcher._state(step).kind == "failed"
     status.LOCK.parent.mkdir()
-    status.LOCK.write_text(str(os.getpid()))
-    assert watcher._state(step).kind == "waiting"
-    say(step, "no")
-    os.utime(status.LOCK, (1000, 1000))
+    with build():
+        assert watcher._state(step).kind == "waiting"
+        say(step, "no")
+        os.utime(status.LOCK, (1000, 1000))
+        assert watcher._state(step).kind == "failed"
+
+
+def test_a_build_is_at_work_while_it_holds_its_lock_whatever_its_number_is_on_this_machine(plan: Plan):
+    status.LOCK.parent.mkdir()
+    status.LOCK.write_text(str(os.getpid()))  # of a process that lives, here; it holds nothing
+    assert status.since() == 0
+    with build():
+        status.LOCK.write_text("0")
+        assert status.since() == status.LOCK.stat().st_mtime > 0
+
+
+def test_where_jobs_cannot_hold_their_logs_one_of_this_build_is_running_and_never_failed(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(log, "OUTPUTS", tmp_path / "no such folder")
+    watcher = status.Watcher(plan)
+    step = watcher.steps[-1]
+    status.LOCK.parent.mkdir()
+    with build():
+        os.utime(status.LOCK, (1000, 1000))
+        say(step, "step 4\n")
+        assert watcher._state(step) == (step, "running", "step 4")
+        os.utime(step.log, (900, 900))
+        assert watcher._state(step).kind == "waiting"
     assert watcher._state(step).kind == "failed"
+
+
+def test_a_log_that_goes_between_two_looks_is_one_that_is_not_there(plan: Plan, monkeypatch: pytest.MonkeyPatch):
+    watcher = status.Watcher(plan)
+    step = watcher.steps[-1]
+    say(step, "no")
+    starts = log.starts
+    monkeypatch.setattr(log, "starts", lambda path: [path.unlink(), starts(path)])
+    assert watcher._state(step).kind == "waiting"
+
+
+def test_no_build_fails_for_want_of_its_line(plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys):
+    def refuse(watcher: status.Watcher) -> list[status.State]:
+        raise OSError(errno.EIO, "Input/output error", "results/log/a.log")
+
+    monkeypatch.setattr(status.Watcher, "look", refuse)
+    told = "how far the build is cannot be told: [Errno 5] Input/output error: 'results/log/a.log'"
+    assert status.said(plan) == told
+    rounds = iter([1, 2])
+    monkeypatch.setattr(time, "sleep", lambda period: next(rounds))
+    with pytest.raises(StopIteration):
+        status._tell(status.Watcher(plan))
+    assert capsys.readouterr().err == ""
 
 
 def test_a_job_that_makes_its_records_again_is_running_and_a_record_is_read_again_once_it_changes(
