@@ -47,6 +47,8 @@ class Corpus:
         self.folder = folder
         if not (folder / "manifest.json").is_file():
             raise UserError(f"{folder}/manifest.json is missing; {REMAKE}")
+        if not made(folder):
+            raise UserError(f"{folder}/manifest.json was made by an earlier version; delete {folder} and {REMAKE}")
         try:
             self.manifest: dict[str, Any] = read_json(folder / "manifest.json")
             self.vocab: int = self.manifest["tokenizer"]["vocab"]
@@ -79,6 +81,17 @@ class Corpus:
         tokenizer = Tokenizer.from_file(str(self.file("tokenizer.json")))
         tokenizer.encode_special_tokens = True
         return tokenizer
+
+
+def made(folder: Path) -> bool:
+    """Whether a corpus of this version lies there, damaged or not; earlier ones have no seal."""
+    try:
+        manifest = read_json(folder / "manifest.json")
+    except FileNotFoundError:
+        return False
+    except ValueError:
+        return True
+    return not isinstance(manifest, dict) or "seal" in manifest
 
 
 def split(articles: list[Article], settings: Data) -> dict[str, list[Article]]:

@@ -52,8 +52,8 @@ def measure(name: str, suites: Sequence[str], profile: Profile, on: str, out: Pa
 
 
 def corpus(profile: Profile) -> None:
-    """Make the profile's corpus where it is not there yet."""
-    if not (profile.data.folder / "manifest.json").is_file():
+    """Make the profile's corpus where it is not there yet, or is of an earlier version."""
+    if not data.made(profile.data.folder):
         data.make(profile.data, profile.data.folder, lambda line: print(line, file=sys.stderr), profile.hub)
 
 

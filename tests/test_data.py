@@ -203,6 +203,20 @@ def test_a_corpus_that_was_never_made_is_refused_with_the_command(tmp_path: Path
         data.Corpus(tmp_path)
 
 
+def test_a_corpus_of_an_earlier_version_is_named_as_such_and_a_damaged_one_is_not(tmp_path: Path):
+    assert not data.made(tmp_path)
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps({"files": {}, "tokenizer": {"vocab": 300}}))
+    assert not data.made(tmp_path)
+    with pytest.raises(UserError, match=r"manifest\.json was made by an earlier version; delete .* and make it with"):
+        data.Corpus(tmp_path)
+    for damaged in ('{"seal": "', "[]", '{"seal": ""}'):
+        path.write_text(damaged)
+        assert data.made(tmp_path)
+        with pytest.raises(UserError, match=r"manifest\.json is damaged; delete .* and make it with"):
+            data.Corpus(tmp_path)
+
+
 def test_the_embedded_text_is_read_as_a_file_and_never_imported(quiet: list[str]):
     source = sources.read(Data(), quiet.append)
     if quiet:

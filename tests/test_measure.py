@@ -6,6 +6,8 @@ import json
 import pickle
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -82,6 +84,20 @@ def test_settings_are_read_as_in_a_profile():
     assert profile.suite("ruler").lengths == (256, 512)
     assert profile.suite("ruler").samples == 2
     assert profile.suite("longbench").tasks == ("trec",)
+
+
+def test_a_corpus_of_an_earlier_version_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    made: list[Path] = []
+    monkeypatch.setattr(measure.data, "make", lambda settings, folder, say, hub: made.append(folder))
+    profile: Any = SimpleNamespace(data=SimpleNamespace(folder=tmp_path), hub=None)
+    (tmp_path / "manifest.json").write_text('{"seal": ""}')
+    measure.corpus(profile)
+    assert not made
+    (tmp_path / "manifest.json").write_text("{}")
+    measure.corpus(profile)
+    (tmp_path / "manifest.json").unlink()
+    measure.corpus(profile)
+    assert made == [tmp_path, tmp_path]
 
 
 class Payload:
