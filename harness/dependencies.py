@@ -16,6 +16,7 @@ PACKAGES = ("harness", "impls")
 
 SETTLED = {  # never an input of training and evaluation, nor is what it imports
     "harness.errors": "words and exit codes",
+    "harness.arguments": "reads command lines; their values are in the rule's wildcards and params",
     "harness.files": "writes what it is given",
     "harness.closed": "checks settings; their values are in the run's name",
     "harness.yamlio": "reads settings; their values are in the run's name",

@@ -76,6 +76,14 @@ def test_other_code_of_one_suite_measures_that_suite_alone(trained, monkeypatch,
     assert measured == ["recall"]
 
 
+def test_how_a_command_line_is_read_is_no_ground():
+    file, module = "harness/arguments.py", "harness.arguments"
+    for step in ("harness.train", "harness.evaluate", "harness.noise", "harness.tune"):
+        assert file in dependencies.whole(step)
+        assert file not in dependencies.job(step)
+    assert dependencies.imports(module) - {"harness"} <= set(dependencies.SETTLED)
+
+
 def heavier(trained):
     weights = trained / "lm" / "seed1" / "model.safetensors"
     save_file({name: 2 * tensor for name, tensor in load_file(weights).items()}, weights)
