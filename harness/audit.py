@@ -1,8 +1,8 @@
-"""Ask PyPI for published advisories on every pinned package, by pip-audit in an environment of its own, `.venv/audit`.
+"""Ask PyPI for advisories on every pinned package, by pip-audit in an environment of its own (`.venv/audit`).
 
     python -m harness.audit          exit code 1 where there is an advisory; 0 where there is none, or nobody to ask
 
-A machine may reach a package index that knows no advisories: then one line says so, and nothing was found out.
+A machine may reach no package index, or one that knows no advisories: then one line says that nothing was found out.
 """
 
 from __future__ import annotations
@@ -16,22 +16,36 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UserError, leave
+from harness.errors import leave
 
 FOLDER = Path(".venv/audit")
 PATIENCE = 300  # seconds for all packages
 
 
-def tool(folder: Path = FOLDER) -> Path:
-    """The command pip-audit, installed once. Raises UserError where it cannot be."""
+class OutOfReach(Exception):
+    """There is no pip-audit here, and it cannot be installed; the text says why."""
+
+
+def tool(parent: Path = FOLDER) -> Path:
+    """The command pip-audit, installed once for each pin. Raises OutOfReach where it cannot be."""
+    settings = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))
+    (pin,) = settings["project"]["optional-dependencies"]["audit"]
+    folder = parent / pin
     command = folder / "bin" / "pip-audit"
     if not command.is_file():
-        pins = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-        venv.create(folder, with_pip=True, clear=True)
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        if subprocess.run([*pip, *pins["audit"]], check=False).returncode:
-            raise UserError(f"{' '.join(pins['audit'])} cannot be installed into {folder}; see what pip says above")
+        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", pin]
+        try:
+            venv.create(folder, with_pip=True, clear=True)
+            subprocess.run(pip, capture_output=True, text=True, timeout=PATIENCE, check=True)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            said = error.stderr if isinstance(error.stderr, str) else ""
+            raise OutOfReach(f"{pin} cannot be installed: {_last(said) or error}") from None
     return command
+
+
+def _last(said: str) -> str:
+    """The last line of what a command said."""
+    return (said.strip().splitlines() or [""])[-1]
 
 
 def ask(command: Path, requirements: Path) -> tuple[list[dict[str, Any]], str]:
@@ -50,7 +64,7 @@ def ask(command: Path, requirements: Path) -> tuple[list[dict[str, Any]], str]:
     except subprocess.TimeoutExpired:
         return [], f"no answer within {PATIENCE} s"
     except (ValueError, KeyError, TypeError):
-        return [], (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        return [], _last(done.stderr) or "no answer"
 
 
 def lines(packages: list[dict[str, Any]], why: str) -> Iterator[str]:
@@ -70,7 +84,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m harness.audit", description="Advisories on pinned packages.")
     parser.add_argument("--requirements", type=Path, default=Path("requirements.txt"), help="(default: %(default)s)")
     given = parser.parse_args(arguments)
-    packages, why = ask(tool(), given.requirements)
+    try:
+        packages, why = ask(tool(), given.requirements)
+    except OutOfReach as error:
+        packages, why = [], str(error)
     print(*lines(packages, why), sep="\n")
     return int(any(package.get("vulns") for package in packages))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from email.message import Message
 from importlib.metadata import Distribution
 from pathlib import Path
@@ -116,3 +117,52 @@ def test_advisories(answer: Any, code: int, told: str, tmp_path: Path, monkeypat
     out = capsys.readouterr().out
     assert out.startswith(told)
     assert out.endswith("\n")
+
+
+class Machine:
+    """A project with a pin, where environments are made in no time; what they install is told."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(audit.venv, "create", self.create)
+        self.pip = 'mkdir -p "$(dirname "$0")" && touch "$(dirname "$0")/pip-audit"'
+        self.made: list[str] = []
+        self.pin("pip-audit==1")
+
+    def pin(self, text: str) -> None:
+        Path("pyproject.toml").write_text(f'[project.optional-dependencies]\naudit = ["{text}"]\n')
+
+    def create(self, folder: Path, *, with_pip: bool, clear: bool) -> None:
+        self.made.append(folder.name)
+        python = folder / "bin" / "python"
+        python.parent.mkdir(parents=True, exist_ok=True)
+        python.write_text(f"#!/bin/sh\n{self.pip}\n")
+        python.chmod(0o755)
+
+
+def test_the_tool_is_installed_once_for_each_pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    machine = Machine(tmp_path, monkeypatch)
+    first = audit.tool()
+    assert first.is_file()
+    assert audit.tool() == first
+    assert machine.made == ["pip-audit==1"]
+    machine.pin("pip-audit==2")
+    assert audit.tool() != first
+    assert machine.made == ["pip-audit==1", "pip-audit==2"]
+
+
+def test_a_machine_without_an_index_or_without_pip_is_told_that_nothing_was_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    told = "no advisory service in reach, so nothing was found out of any package (pip-audit==1 cannot be installed: "
+    machine = Machine(tmp_path, monkeypatch)
+    machine.pip = "echo 'ERROR: No matching distribution' >&2; exit 1"
+    assert audit.main([]) == 0
+    assert capsys.readouterr().out == f"{told}ERROR: No matching distribution)\n"
+
+    def without_ensurepip(folder: Path, **_: bool) -> None:
+        raise subprocess.CalledProcessError(1, ["python", "-m", "ensurepip"])
+
+    monkeypatch.setattr(audit.venv, "create", without_ensurepip)
+    assert audit.main([]) == 0
+    assert capsys.readouterr().out.startswith(f"{told}Command '['python', '-m', 'ensurepip']' returned")
