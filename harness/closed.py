@@ -113,7 +113,7 @@ def _sentence(error: Any, path: Where, model: type[BaseModel], doc: Document) ->
     at, parent = show(path) or "the file", show(path[:-1]) or "the file"
     if kind == "extra_forbidden":
         name = shorten(str(path[-1]))
-        return f"unknown key {name!r} in {parent}{suggest(name, _fields(model, error['loc'][:-1]))}"
+        return f"unknown key {name!r} in {parent}{_instead(name, _fields(model, error['loc'][:-1]))}"
     if kind == "missing":
         return f"{parent} lacks the key {path[-1]!r}"
     if kind == "union_tag_not_found":
@@ -154,13 +154,25 @@ def _children(value: Any) -> Any:
     return value if isinstance(value, dict) else range(len(value)) if isinstance(value, list | tuple) else ()
 
 
-def _fields(model: type[BaseModel], loc: Iterable[str | int]) -> list[str]:
-    """Field names of the model that stands at a pydantic location inside `model`."""
+def _instead(name: str, fields: dict[str, Any]) -> str:
+    """What was meant by a key that there is not: a value of another, or the nearest."""
+    taking = [key for key, field in fields.items() if name in _choices(field.annotation)]
+    return f"; did you mean '{taking[0]}: {name}'?" if taking else suggest(name, fields)
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    """The values of a literal; nothing of all else."""
+    bare = _bare(annotation)
+    return get_args(bare) if get_origin(bare) is Literal else ()
+
+
+def _fields(model: type[BaseModel], loc: Iterable[str | int]) -> dict[str, Any]:
+    """The fields of the model that stands at a pydantic location inside `model`, by name."""
     at: Any = model
     for part in loc:
         at = _step(at, part)
     at = _bare(at)
-    return list(at.model_fields) if isinstance(at, type) and issubclass(at, BaseModel) else []
+    return dict(at.model_fields) if isinstance(at, type) and issubclass(at, BaseModel) else {}
 
 
 def _bare(annotation: Any) -> Any:

@@ -94,6 +94,11 @@ def test_every_file_names_its_schema(path: Path) -> None:
         ("lr: 4e-3", "beta1: 1.0", "tasks.lm lacks the key 'lr'"),
         ("heads: 2", "heads: 5", "tasks.lm.model: heads: 5 does not divide width: 64"),
         ("width: 64, ", "", "tasks.lm.model lacks the key 'width'"),
+        (
+            "batch: 8\n",
+            "batch: 8\n    claimed: true\n",
+            "unknown key 'claimed' in tasks.lm; did you mean 'trained: claimed'?",
+        ),
         ("lm:\n", "lmm:\n", "unknown key 'lmm' in tasks; did you mean 'lm'?"),
         ("tasks:", "task:", "unknown key 'task' in the file; did you mean 'tasks'?"),
         ("tasks:", "task:", "the file lacks the key 'tasks'"),
