@@ -90,6 +90,16 @@ def verify(path: Path, maker: str) -> None:
     """Raises UserError where the checksums beside a file list it with another content. `maker` is a command."""
     sums = path.with_name(SUMS)
     if path.is_file() and sums.is_file():
-        listed = {name: digest for digest, _, name in (line.partition("  ") for line in sums.read_text().splitlines())}
-        if listed.get(path.name, sha256_file(path)) != sha256_file(path):
+        lines = sums.read_text(encoding="utf-8").splitlines()
+        listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+        if path.name in listed and listed[path.name] != sha256_file(path):
             raise UserError(f"{path} is damaged (its SHA-256 is not that of {sums}); make it again with {maker}")
+
+
+def read_made(path: Path, maker: str) -> Any:
+    """The value of a JSON file that a build makes. Raises UserError where it is not there or damaged; see `verify`."""
+    try:
+        verify(path, maker)
+        return read_json(path)
+    except (OSError, ValueError, RecursionError):
+        raise UserError(f"{path} is not there, or damaged; make it with {maker}") from None

@@ -17,7 +17,7 @@ from typing import Any
 
 from harness import dependencies, provenance
 from harness.errors import UserError, leave
-from harness.files import read_json, sha256_file, verify, write_json
+from harness.files import read_json, read_made, sha256_file, write_json
 from harness.measured import Place
 from harness.plan import Plan, add_options
 from harness.runs import RunSettings, canonical
@@ -39,7 +39,7 @@ CODE = {  # digests by which a changed number is traced to the code that made it
 def snapshot(plan: Plan, results: Path, now: datetime) -> dict[str, Any]:
     """What is kept of a build. Raises UserError when its tables are not there."""
     rows, trainings, verdicts = (
-        _read(results / f"{name}.json", step)
+        read_made(results / f"{name}.json", f"python -m harness.{step}")
         for name, step in (("measurements", "aggregate"), ("runs", "aggregate"), ("verdicts", "judge"))
     )
     values: dict[str, dict[str, dict[str, float]]] = {}
@@ -154,14 +154,6 @@ def _distinct(found: Iterable[Mapping[str, Any] | None]) -> dict[str, list[str]]
             if value is not None:
                 values.setdefault(name, set()).add(str(value))
     return {name: sorted(values[name]) for name in sorted(values)}
-
-
-def _read(path: Path, step: str) -> Any:
-    verify(path, f"python -m harness.{step}")
-    try:
-        return read_json(path)
-    except (OSError, ValueError):
-        raise UserError(f"{path} cannot be read; make it with python -m harness.{step}") from None
 
 
 def main() -> None:

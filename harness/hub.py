@@ -16,7 +16,7 @@ OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
 def place(name: str, hub: str | None) -> Path | None:
     """The local folder of what the Hub calls `name`, or None where it is to be fetched."""
     for folder in [*([Path(hub) / name] if hub else []), Path(name)]:
-        if os.path.isdir(folder):  # False for what is too long for a name, too
+        if os.path.isdir(folder):  # unlike Path.is_dir False for what is too long for a name, too
             return folder.resolve()
     return None
 
@@ -25,7 +25,7 @@ def file(name: str, hub: str | None) -> Path:
     """The file of that name, on its own or in the folder that stands for the Hub; it may be missing."""
     path = Path(name)
     inside = Path(hub) / name if hub else path
-    return inside if inside.is_file() and not path.is_file() else path
+    return inside if os.path.isfile(inside) and not os.path.isfile(path) else path
 
 
 def files(name: str, hub: str | None) -> list[Path]:

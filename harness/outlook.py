@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from harness import hub
 from harness.config import Config, Profile
 from harness.errors import UserError
-from harness.files import read_json
 from harness.metrics import load_suite
 
 if TYPE_CHECKING:
@@ -35,7 +34,9 @@ def refuse(config: Config, profile: Profile) -> None:
     for suite in config.suites:
         named = getattr(load_suite(suite), "named", lambda profile: {})
         faults += [
-            f"suites.{suite}.{key}: {file} is missing" for key, file in named(profile).items() if not file.is_file()
+            f"suites.{suite}.{key}: {file} is missing"
+            for key, file in named(profile).items()
+            if not os.path.isfile(file)  # False for what is too long for a name, too
         ]
     data = profile.data
     made = (data.folder / "manifest.json").is_file()
@@ -115,4 +116,4 @@ def lines(plan: Plan, results: Path = Path("results")) -> Iterator[str]:
     if verdicts.is_file() and runs.is_file():
         from harness import seeds
 
-        yield from seeds.lines(list(seeds.needs(read_json(verdicts), read_json(runs))))
+        yield from seeds.lines(seeds.read_needs(verdicts, runs))

@@ -265,7 +265,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Say what a configuration makes, what is in the way of it, and what would settle the claims left open before."""
     parser = ArgumentParser(prog="python -m harness.plan", description="What lies ahead of a configuration.")
     add_options(parser)
-    print(*outlook.lines(Plan.asked(parser.parse_args(arguments))), sep="\n")
+    for line in outlook.lines(Plan.asked(parser.parse_args(arguments))):
+        print(line)
 
 
 if __name__ == "__main__":

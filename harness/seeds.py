@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError, leave
-from harness.files import read_json
+from harness.files import read_made
 from harness.metrics import parse_key
 from harness.power import MAX_SEEDS, Design, seeds_to_settle
 from harness.verdict import SHAPES, Rule
@@ -53,6 +53,15 @@ def needs(verdicts: Iterable[Record], trainings: Sequence[Record]) -> Iterator[N
                 _seeds(test),
                 {run: seconds(trainings, run, suite) for run in runs},
             )
+
+
+def read_needs(verdicts: Path, runs: Path) -> list[Need]:
+    """The needs of the last build, from its tables. Raises UserError where one is not there or damaged."""
+    tables = read_made(verdicts, "python -m harness.judge"), read_made(runs, "python -m harness.aggregate")
+    try:
+        return list(needs(*tables))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise UserError(f"{verdicts} and {runs} are not tables of a build; make them with snakemake") from None
 
 
 def _open_tests(record: Record) -> Iterator[tuple[str, Record]]:
@@ -110,19 +119,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--verdicts", type=Path, default=Path("results/verdicts.json"))
     parser.add_argument("--runs", type=Path, default=Path("results/runs.json"))
     given = parser.parse_args(arguments)
-    tables = []
-    for path, step in ((given.verdicts, "harness.judge"), (given.runs, "harness.aggregate")):
-        try:
-            tables.append(read_json(path))
-        except (OSError, ValueError, RecursionError):
-            raise UserError(f"{path} is not there, or damaged; make it with python -m {step}") from None
-    try:
-        found = list(needs(*tables))
-    except (LookupError, TypeError, AttributeError):
-        raise UserError(
-            f"{given.verdicts} and {given.runs} are not tables of a build; make them with snakemake"
-        ) from None
-    print(*lines(found), sep="\n")
+    print(*lines(read_needs(given.verdicts, given.runs)), sep="\n")
 
 
 if __name__ == "__main__":

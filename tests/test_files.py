@@ -90,6 +90,34 @@ def test_a_file_with_another_content_than_its_sum_is_refused(tmp_path: Path) -> 
         files.verify(path, "make c")
 
 
+def test_a_file_is_hashed_once_where_its_sum_is_listed_and_else_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    files.write_sums(tmp_path, "a")
+    hashed: list[Path] = []
+    real = files.sha256_file
+    monkeypatch.setattr(files, "sha256_file", lambda path: [hashed.append(path), real(path)][1])
+    files.verify(tmp_path / "a", "make a")
+    files.verify(tmp_path / "b", "make b")
+    assert hashed == [tmp_path / "a"]
+
+
+def test_a_table_that_is_not_there_or_damaged_is_named_with_its_maker(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    for damaged in (None, b"[1", b"\xff", b"[" * 100_000):
+        if damaged is not None:
+            path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"c\.json is not there, or damaged; make it with make c$"):
+            files.read_made(path, "make c")
+    path.write_text("[1]")
+    assert files.read_made(path, "make c") == [1]
+    (tmp_path / files.SUMS).write_bytes(b"\xff")
+    with pytest.raises(UserError, match=r"make it with make c$"):
+        files.read_made(path, "make c")
+
+
 def test_a_seal_is_of_every_value() -> None:
     assert files.seal("a", {"x": 1, "y": 2}) == files.seal("a", {"y": 2, "x": 1})
     assert len({files.seal(), files.seal("a"), files.seal("a", "b"), files.seal(["a", "b"]), files.seal("ab")}) == 5

@@ -62,6 +62,25 @@ def test_what_is_named_and_not_there_is_refused_in_one_sentence_each(tmp_path: P
     outlook.refuse(Config(hub=str(tmp_path)), far)
 
 
+def test_a_name_that_is_too_long_for_the_disk_is_a_missing_file(tmp_path: Path):
+    name = "a" * 300
+    assert hub.file(name, None) == Path(name)
+    assert hub.file(name, str(tmp_path)) == Path(name)
+    profile = load_profile("laptop").model_copy(update={"suites": {"ruler": ruler.Settings(haystack=name)}})
+    with pytest.raises(UserError, match=r"^suites\.ruler\.haystack: a+ is missing$"):
+        outlook.refuse(Config(suites=("ruler",)), profile)
+
+
+@pytest.mark.parametrize("verdicts", ['[{"paper": ', "[1]", '[{"verdict": "inconclusive"}]'])
+def test_damaged_tables_of_the_last_build_are_named_once_the_plan_is_told(verdicts: str, tmp_path: Path):
+    (tmp_path / "verdicts.json").write_text(verdicts)
+    (tmp_path / "runs.json").write_text("[]")
+    told = outlook.lines(made(("loss",)), tmp_path)
+    assert next(told).startswith("profile laptop: ")
+    with pytest.raises(UserError, match=r"verdicts\.json .*; make (it|them) with "):
+        list(told)
+
+
 def test_what_a_window_cannot_hold_is_told_before_anything_is_trained(folder: Path):
     said = outlook.notes(made(("loss", "longbench"), hub=str(folder)))
     assert said == [
