@@ -1,7 +1,8 @@
 """A job ends with the workflow that started it, killed or not, so that nobody writes into what the next build makes.
 
 The Snakefile names its process in ATTEST_WORKFLOW, and each job replaces the shell that Snakemake starts for it. On
-Linux the system then tells the job when the workflow is gone. Elsewhere the next build waits for it (harness.lock).
+Linux the system then tells the job when the workflow is gone. Elsewhere it goes on, and on the same machine the same
+job of the next build waits for it, if it is one of train, tune, noise, study and apply (harness.lock).
 A command that is started by hand has no workflow and goes on.
 """
 
