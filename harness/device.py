@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.errors import UserError
@@ -59,7 +60,7 @@ def slot(choices: Sequence[int]) -> Iterator[int]:
     while True:
         for index in choices:
             real = names[index] if index < len(names) else str(index)
-            with (slots() / f"gpu-{real.replace('/', '-')}.lock").open("w") as file:
+            with (slots() / f"gpu-{real.replace('/', '-')}.lock").open("a") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
@@ -85,7 +86,11 @@ def _listed(variable: str) -> list[str]:
 
 
 def slots() -> Path:
-    """The folder of the lock files, one for each user and machine."""
+    """The folder of the lock files, one for each user and machine. Raises UserError where another user laid it."""
     folder = Path(tempfile.gettempdir()) / f"attest-slots-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise UserError(f"{folder} is not a folder of your own; remove it, or let TMPDIR name a folder that is yours")
     return folder

@@ -75,6 +75,32 @@ def test_gpus_are_locked_by_their_number_on_the_machine(own_slots: Path, monkeyp
         assert [path.name for path in own_slots.iterdir()] == ["gpu-3.lock"]
 
 
+def test_a_lock_that_is_there_keeps_what_it_holds(own_slots: Path):
+    (own_slots / "gpu-0.lock").write_text("mine")
+    with device.slot([0]):
+        pass
+    assert (own_slots / "gpu-0.lock").read_text() == "mine"
+
+
+def test_a_folder_of_locks_that_another_laid_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.undo()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = device.slots()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert device.slots() == folder
+    folder.rmdir()
+    for target in ("nowhere", "."):
+        folder.symlink_to(target)
+        with pytest.raises(UserError, match=r"is not a folder of your own; remove it, or let TMPDIR name"):
+            device.slots()
+        folder.unlink()
+    another = os.getuid() + 1
+    folder.with_name(f"attest-slots-{another}").mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: another)
+    with pytest.raises(UserError, match=r"is not a folder of your own"):
+        device.slots()
+
+
 def test_a_cpu_needs_no_slot_and_threads_are_set(own_slots: Path):
     with device.claim("cpu", threads=1) as name:
         assert name == "cpu"
