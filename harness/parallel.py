@@ -7,6 +7,9 @@ by which process saw them). So N processes train what one does with the same set
 first process alone writes. Where one is lost, the others cannot go on: the command fails, and the same command goes
 on from the state that was saved last.
 
+They are processes of one machine, and talk to each other without keys or passwords: start them where you trust all who
+can reach it.
+
 A process alone is a group too, and changes no bit of what it computes.
 """
 
@@ -122,6 +125,8 @@ def leads() -> bool:
 def spread(module: str, processes: int) -> None:
     """Become torchrun with so many processes of this very command; nothing where they are one or started already."""
     if processes > 1 and not _started():
+        if sys.platform == "linux":  # else gloo listens where the machine's name leads, perhaps to all who are near
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m", module]
         os.execv(sys.executable, [sys.executable, *launcher, *sys.argv[1:]])
 

@@ -267,6 +267,25 @@ def test_a_process_waits_for_days_for_the_others(monkeypatch: pytest.MonkeyPatch
         assert (group.rank, group.size, device) == (0, 1, "cpu")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the name of the interface is that of Linux")
+@pytest.mark.parametrize(("given", "used"), [(None, "lo"), ("eth7", "eth7")])
+def test_processes_of_one_command_talk_within_the_machine(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, used: str
+):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")  # so that what is set here goes with the test
+    os.environ.pop("GLOO_SOCKET_IFNAME")
+    if given:
+        os.environ["GLOO_SOCKET_IFNAME"] = given
+    became: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda _, command: became.append(command))
+    parallel.spread("harness.train", 1)
+    assert not became
+    assert os.environ.get("GLOO_SOCKET_IFNAME") == given
+    parallel.spread("harness.train", 2)
+    assert "--nproc-per-node 2 -m harness.train" in " ".join(became[0])
+    assert os.environ["GLOO_SOCKET_IFNAME"] == used
+
+
 def test_several_processes_are_not_sent_to_one_gpu(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "here")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
