@@ -92,7 +92,7 @@ def weights(q: Tensor, k: Tensor, p: float | None) -> Tensor:
     """A_BHTS >= 0 of LSSA (p None) or LSSAR; rows sum to 1, or to 0 where LSSAR's re-weighting leaves nothing."""
     scale_T1 = math.log(q.shape[-1]) * ops.visible(q.shape[-2], k.shape[-2], ops.wide(q)).log()
     s_BHTS = ops.scores(unit(ops.wide(q)) * scale_T1, unit(ops.wide(k)), 1.0)
-    return Weights.apply(s_BHTS, p).to(q.dtype)  # pyright: ignore[reportReturnType]
+    return Weights.apply(ops.wide(s_BHTS), p).to(q.dtype)  # pyright: ignore[reportReturnType]
 
 
 @dispatched(score_map.lssar)

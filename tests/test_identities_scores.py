@@ -217,6 +217,27 @@ def test_a_uniform_row_is_a_zero_row_with_a_finite_gradient():
     assert torch.isfinite(grad).all()
 
 
+def test_lssar_is_near_float64_in_bfloat16_autocast():
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 600, 16, generator=draw).bfloat16().double() for _ in range(3))
+    for p in (None, 3.0, 15.0):
+        with torch.autocast("cpu", torch.bfloat16):
+            found = lssar.attend(q.float(), k.float(), v.float(), p)
+            A = lssar.weights(q.float(), k.float(), p)
+        exact = lssar.attend(q, k, v, p)
+        assert (found.double() - exact).norm() < 0.05 * exact.norm()
+        assert_close(A.sum(dim=-1), torch.ones(2, 2, 600), atol=1e-5, rtol=0)  # only the scores are rounded
+
+
+def test_a_long_uniform_row_is_a_zero_row_in_bfloat16_autocast():
+    k = torch.ones(1, 1, 600, 16, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        A = lssar.weights(torch.ones(1, 1, 600, 16), k, 15.0)
+    (grad,) = torch.autograd.grad(A.sum(), k)
+    assert (A[0, 0, 3:] == 0).all()
+    assert torch.isfinite(grad).all()
+
+
 # normalisers that are not softmax
 
 
