@@ -233,6 +233,19 @@ def test_vla_in_parallel_is_its_recurrence():
     assert_close(vla.attend(*given), vla.reference(*given))
 
 
+@pytest.mark.parametrize("cut", [70, 40])
+def test_vla_has_the_gradients_of_its_recurrence_over_chunks_and_calls(cut):
+    q, k, v, u = given = [randn(1, 2, 70, width, seed=i).requires_grad_() for i, width in enumerate((K, K, V, K))]
+    state, found = vla.start(k[:, :, 0], V, 0.1), []
+    for now in torch.arange(70).split(cut):
+        y, state = vla.exact(q[:, :, now], k[:, :, now], v[:, :, now], u[:, :, now], state, 1e-4)
+        found.append(y)
+    weight = randn(1, 2, 70, V, seed=4)
+    grads = torch.autograd.grad((torch.cat(found, dim=2) * weight).sum(), given)
+    wanted = torch.autograd.grad((vla.reference(q, k, v, u, 0.1, 1e-4, 0.0, 20) * weight).sum(), given)
+    assert_close(grads, wanted)
+
+
 def test_vla_nudges_after_every_period_only():
     u = randn(B, H, T, K, seed=6)
     exact, nudged = (vla.attend(*QKV, u, 0.1, 1e-4, eps, 20) for eps in (0.0, 1e-3))

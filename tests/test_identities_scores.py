@@ -527,6 +527,20 @@ def test_queries_are_the_last_of_the_positions(qkv):
         assert_close(whole[:, :, -n:], tail)
 
 
+@pytest.mark.parametrize("n", [1, 3, 7])
+@pytest.mark.parametrize(
+    "attend",
+    [
+        pytest.param(lambda q, k, v: lssar.attend(q, k, v, None), id="LSSA"),
+        pytest.param(lambda q, k, v: lssar.attend(q, k, v, 3.0), id="LSSAR"),
+        pytest.param(lambda q, k, v: local_linear.attend(q, k, v, SCALE, 0.1), id="local_linear"),
+    ],
+)
+def test_the_last_queries_alone_have_their_true_gradients(qkv, attend, n):
+    q, k, v = (z[:, :1].clone().requires_grad_() for z in qkv)
+    assert torch.autograd.gradcheck(lambda q, k, v: attend(q[:, :, -n:], k, v), (q, k, v))
+
+
 def test_hide_and_visible_agree_on_what_a_query_sees():
     for queries, keys in ((1, 1), (3, 3), (2, 5)):
         seen = ops.hide(torch.ones(queries, keys), 0.0).sum(-1, keepdim=True)
