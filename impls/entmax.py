@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from entmax import entmax_bisect
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from impls import ops
 from impls.base import ScoreMixer
@@ -70,6 +71,7 @@ class Newton(torch.autograd.Function):
         return A
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         A, slope, alpha = ctx.saved_tensors
         rise, total_slope = grad * slope, slope.sum(dim=-1, keepdim=True)

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import rms_norm
 
 from impls import ops
@@ -65,6 +66,7 @@ class Weights(torch.autograd.Function):
         return torch.addcmul(w, w, bend, value=-1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:  # pyright: ignore
         q, k, w, mean, r, bend = ctx.saved_tensors
         weighted = grad * w

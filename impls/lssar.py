@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
 from impls import ops
@@ -80,6 +81,7 @@ class Weights(torch.autograd.Function):
         return R
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         a, A, slope, *part = ctx.saved_tensors
         grad_a = (grad - (grad * A).sum(dim=-1, keepdim=True)).mul_(slope)

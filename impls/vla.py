@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import layer_norm, normalize
 
 from impls import ops
@@ -77,6 +78,7 @@ class Inverse(torch.autograd.Function):
         return a, P_BHNKK[:, :, -1]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_P: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # pyright: ignore
         u, factor, y, a = ctx.saved_tensors
         l = torch.cholesky_solve(grad.mT, factor).mT - (grad @ y.mT).tril_() @ y  # noqa: E741

@@ -32,6 +32,7 @@ from impls import (
     softmax,
     softmax_plus_one,
     ssa,
+    vla,
     zonkey,
 )
 
@@ -539,6 +540,24 @@ def test_queries_are_the_last_of_the_positions(qkv):
 def test_the_last_queries_alone_have_their_true_gradients(qkv, attend, n):
     q, k, v = (z[:, :1].clone().requires_grad_() for z in qkv)
     assert torch.autograd.gradcheck(lambda q, k, v: attend(q[:, :, -n:], k, v), (q, k, v))
+
+
+@pytest.mark.parametrize(
+    "attend",
+    [
+        lambda q, k, v: lssar.attend(q, k, v, 3.0),
+        lambda q, k, v: local_linear.attend(q, k, v, SCALE, 0.1),
+        lambda q, k, v: entmax.attend(q, k, v, SCALE, 1.5),
+        lambda q, k, v: vla.attend(q, k, v, k, 0.1, 1e-4, 0.0, 20),
+    ],
+    ids=["lssar", "local_linear", "entmax", "vla"],
+)
+def test_a_hand_written_gradient_refuses_to_be_differentiated(qkv, attend):
+    q, k, v = qkv
+    k.requires_grad_()
+    (grad,) = torch.autograd.grad(attend(q, k, v).square().sum(), k, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.square().sum().backward()
 
 
 def test_hide_and_visible_agree_on_what_a_query_sees():
