@@ -241,7 +241,10 @@ def slope_kept_at_full_weight(mixer: TokenMixer) -> Finding:
 
 
 def _longer_query(mixer: TokenMixer) -> float:
-    """Change of the operator's output where `scale`, which multiplies a query or its features, is doubled."""
+    """Change of the operator's output where `scale`, which multiplies a query or its features, is doubled.
+
+    Of the equations, whatever this mixer's settings: rows divided by their sums, with nothing added to the denominator.
+    """
     attend = getattr(sys.modules[type(mixer).__module__], "attend", None)
     wanted = set(signature(attend).parameters) if attend else set()
     given = {"eps": 0.0, "normalize": True}
