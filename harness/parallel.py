@@ -67,21 +67,20 @@ class Group:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """All leave the block, or none: what one raises inside is Elsewhere in the others, or UserError if it is that.
+        """All leave the block, or none: what one raises inside is Elsewhere in the others.
 
-        No other method of the group is called inside.
+        UserError and torch.OutOfMemoryError are so in the others too. No other method of the group is called inside.
         """
         error = None
         try:
             yield
         except Exception as raised:
             error = raised
-        said = error and (isinstance(error, UserError | OSError), traceback.format_exception_only(error)[-1].strip())
-        others = sorted(filter(None, self.each(said)), reverse=True)
+        others = sorted(filter(None, self.each(error and _told(error))))
         if error:
             raise error
         if others:
-            raise (UserError if others[0][0] else Elsewhere)(others[0][1])
+            raise _heard(*others[0])
 
     def turns(self, items: Iterable[T]) -> Iterator[T]:
         """This process's items: every N-th."""
@@ -112,6 +111,22 @@ class Group:
                         work.wait()
 
             _reach(at_once)
+
+
+def _told(error: Exception) -> tuple[int, str]:
+    """What the others are told of an exception: its place among what it may be to them, and its text."""
+    import torch
+
+    if isinstance(error, torch.OutOfMemoryError):
+        return 1, str(error)
+    return 0 if isinstance(error, UserError | OSError) else 2, traceback.format_exception_only(error)[-1].strip()
+
+
+def _heard(place: int, text: str) -> Exception:
+    """The exception for what another process told."""
+    import torch
+
+    return (UserError, torch.OutOfMemoryError, Elsewhere)[place](text)
 
 
 ALONE = Group()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -21,10 +22,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, distributed
 
-from harness import parallel
+from harness import parallel, train
 from harness.config import Config, load_profile
 from harness.errors import UserError
 from harness.fit import Diverged, Fit, Point
+from harness.job import Job
 from harness.model import Shape, build
 from harness.parallel import ALONE, Elsewhere, Group, joined
 from harness.plan import Plan
@@ -33,6 +35,7 @@ from harness.tasks import Batch, HeldOut
 from harness.tasks.recall import Settings, Task
 from tests.judging import claim, paper
 from tests.test_fit import SHAPE, settings
+from tests.test_memory import job  # noqa: F401  (a fixture)
 from tests.test_train import STEPS, Training, checkout  # noqa: F401  (a fixture)
 
 STEPS_HERE = 9
@@ -158,15 +161,19 @@ def test_several_processes_train_what_one_does(size: int, micro_batch: int | Non
 
 
 def test_what_one_process_raises_ends_all(monkeypatch: pytest.MonkeyPatch):
-    passes = Fit._passes
+    accumulate = Fit._accumulate
 
     def raising(self: Fit, *given: Any) -> Any:
         if self.group.rank == 1 and self.steps_done == 3:
             raise faults[0]
-        return passes(self, *given)
+        return accumulate(self, *given)
 
-    monkeypatch.setattr(Fit, "_passes", raising)
-    for fault, others in ((ArithmeticError("upside down"), Elsewhere), (UserError("no corpus"), UserError)):
+    monkeypatch.setattr(Fit, "_accumulate", raising)
+    for fault, others in (
+        (ArithmeticError("upside down"), Elsewhere),
+        (UserError("no corpus"), UserError),
+        (torch.OutOfMemoryError("one row alone"), torch.OutOfMemoryError),
+    ):
         faults = [fault]
         first, second, third = at_once(3, trained)
         assert second is fault
@@ -249,6 +256,17 @@ def test_a_mechanism_that_draws_numbers_draws_others_in_each_process_and_goes_on
     state = fit().state() | {"random": states, "processes": [2]}
     made.restore(state)
     assert torch.equal(torch.get_rng_state(), states[1])
+
+
+def test_where_another_process_lacks_memory_the_record_says_so(job: Job, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+    def prepared(*given: Any) -> None:
+        if given[-1].rank == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB. GPU 1 has 1 GiB. Try this.")
+
+    monkeypatch.setattr(train, "_prepare", prepared)
+    record, other = at_once(2, lambda group: train.train(job, "cpu", print, group))
+    assert record["reason"] == other["reason"] == "out of memory: CUDA out of memory. Tried to allocate 9.00 GiB"
+    assert json.loads((job.folder / "run.json").read_text())["status"] == "failed"
 
 
 # -- as a command
