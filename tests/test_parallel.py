@@ -100,9 +100,8 @@ def fit(group: Group = ALONE, task: type[Task] = Held, seed: int = 0, **changes:
 
 
 def fitted(shape: Shape, task: Task, chosen: Settings, seed: int, group: Group) -> Fit:
-    with BUILDING:
-        model = build(shape, seed)
-    return Fit(model, task, chosen, seed, "cpu", group)
+    with BUILDING:  # a fit seeds the generator
+        return Fit(build(shape, seed), task, chosen, seed, "cpu", group)
 
 
 def trained(group: Group, state: dict[str, Any] | None = None, stop: int | None = None, **changes: Any) -> Any:
