@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from harness.tasks import IGNORE
 
@@ -51,6 +52,7 @@ class HeadLoss(torch.autograd.Function):
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         grad_x, grad_E = ctx.saved_tensors
         return grads[0].to(grad_x.dtype) * grad_x, grads[0].to(grad_E.dtype) * grad_E, None

@@ -72,6 +72,16 @@ def test_the_head_loss_survives_large_logits():
     assert loss.item() == pytest.approx(2 * math.log(3) + 2e4)
 
 
+def test_the_head_is_differentiated_once_alone():
+    """Its gradients are made on the way forward, so that a second derivative would be silently zero."""
+    x_ND = torch.randn(3, 4, requires_grad=True)
+    loss = HeadLoss.apply(x_ND, torch.eye(4), torch.tensor([0, 1, 2]))
+    assert isinstance(loss, Tensor)
+    (grad_ND,) = torch.autograd.grad(loss.square(), x_ND, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad_ND.sum().backward()
+
+
 def test_ignored_targets_count_neither_above_nor_below():
     model = build(SHAPE, seed=0)
     ids_BT = torch.randint(192, (3, 9), generator=torch.Generator().manual_seed(0))
