@@ -17,7 +17,7 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from harness import errors, lock, plan
+from harness import errors, lock, plan, status
 from tests.hostile import refused, word
 
 ROOT = Path(__file__).parents[1]
@@ -152,7 +152,8 @@ def obey(case: tuple[str, list[str]], where: Path) -> object:
     command, line = case
     line = ["--check", *line] if command == "vendor" else line
     out = [line[place + 1] for place, text in enumerate(line[:-1]) if text == "--out"]
-    more = {"new": MADE, "spec": ["workflow/schemas"]}.get(command, [])
+    asked = str(status.LOCK)  # opened to write, which NFS wants of who asks for a lock; nothing is written
+    more = {"new": MADE, "spec": ["workflow/schemas"], "status": [asked]}.get(command, [])
     inside = [where / name for name in ("results", *more)]
     inside += [Path(os.path.abspath(text)).parent for text in out]
     inside.append(Path(tempfile.gettempdir()) / f"attest-slots-{os.getuid()}")
