@@ -237,8 +237,8 @@ def test_vla_in_parallel_is_its_recurrence():
 def test_vla_has_the_gradients_of_its_recurrence_over_chunks_and_calls(cut):
     q, k, v, u = given = [randn(1, 2, 70, width, seed=i).requires_grad_() for i, width in enumerate((K, K, V, K))]
     state, found = vla.start(k[:, :, 0], V, 0.1), []
-    for now in torch.arange(70).split(cut):
-        y, state = vla.exact(q[:, :, now], k[:, :, now], v[:, :, now], u[:, :, now], state, 1e-4)
+    for part in torch.arange(70).split(cut):
+        y, state = vla.exact(q[:, :, part], k[:, :, part], v[:, :, part], u[:, :, part], state, 1e-4)
         found.append(y)
     weight = randn(1, 2, 70, V, seed=4)
     grads = torch.autograd.grad((torch.cat(found, dim=2) * weight).sum(), given)

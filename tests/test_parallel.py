@@ -257,7 +257,7 @@ def test_a_mechanism_that_draws_numbers_draws_others_in_each_process_and_goes_on
     assert torch.equal(torch.get_rng_state(), states[1])
 
 
-def test_where_another_process_lacks_memory_the_record_says_so(job: Job, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+def test_where_another_process_lacks_memory_the_record_says_so(job: Job, monkeypatch: pytest.MonkeyPatch):  # noqa: F811  a fixture
     def prepared(*given: Any) -> None:
         if given[-1].rank == 1:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB. GPU 1 has 1 GiB. Try this.")
@@ -350,7 +350,7 @@ def until_saved(training: Training, running: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
-def test_a_killed_process_fails_the_job_and_the_same_command_goes_on(checkout: Path, exact: None):  # noqa: F811
+def test_a_killed_process_fails_the_job_and_the_same_command_goes_on(checkout: Path, exact: None):  # noqa: F811  a fixture
     training = Training(checkout, "softmax", seed=5)
     running = several(training)
     until_saved(training, running)
